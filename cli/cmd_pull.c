@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* gpusys pull: files from a peer into a directory. */
+#include "command.h"
+#include "interrupt.h"
+#include "output.h"
+#include "pull.h"
+#include "quantity.h"
+
+#include <gpusys/deadline.h>
+#include <gpusys/memory.h>
+#include <inttypes.h>
+#include <string.h>
+
+struct pull_options {
+    const char *directory;
+    const char *require;
+    const char *cookie;
+    bool no_verify;
+};
+
+extern const struct command command_pull;
+
+#define OPTION(member) offsetof(struct pull_options, member)
+
+static const struct option rows[] = {
+    {"output", 'o', "DIR", OPTION_STRING, OPTION(directory),
+     "the directory to write into; made when missing"},
+    {"no-verify", 0, NULL, OPTION_FLAG, OPTION(no_verify), "do not compare with the peer's checksums"},
+    {"require", 0, "TRANSPORT", OPTION_STRING, OPTION(require), "shm, tcp or verbs: refuse any other"},
+    {"cookie", 0, "FILE", OPTION_STRING, OPTION(cookie),
+     "the server's cookie, when it is not in its usual place"},
+};
+
+static const int64_t default_patience_ns = 20 * INT64_C(1000000000);
+
+static bool is_loopback(const char *address)
+{
+    static const char *const beginnings[] = {"unix:", "127.", "[::1]", "localhost", "[::ffff:127."};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (strncmp(address, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return false;
+}
+
+static int connect_to(struct pull *pull, const char *address, const struct call *call, uint32_t transport,
+                      struct gpusys_error *error)
+{
+    const struct pull_options *options = call->options;
+    struct gpusys_remote_options remote = {
+        .size = sizeof remote, .require = transport, .cookie_file = options->cookie};
+    if (call->settings->timeout_ns > 0)
+        remote.timeout_ns = call->settings->timeout_ns;
+    struct gpusys_remote_info info = {.size = sizeof info};
+    int code = gpusys_remote_open(&pull->remote, address, &remote, error);
+    if (!code)
+        code = gpusys_remote_info(pull->remote, &info);
+    if (code)
+        return code;
+    pull->same_host = info.transport == GPUSYS_TRANSPORT_SHM;
+    note("%s over %s: %s", info.address, gpusys_transport_name(info.transport), info.reason);
+    if (!is_loopback(info.address))
+        note("warning: %s is another host: what arrives is neither encrypted nor authenticated",
+             info.address);
+    return 0;
+}
+
+static int prepare(struct pull *pull, const struct call *call, struct gpusys_error *error)
+{
+    const struct pull_options *options = call->options;
+    uint64_t n_regions;
+    void *scratch;
+    int code = gpusys_remote_list(pull->remote, pull->patience_ns, &n_regions, error);
+    if (!code)
+        code = plan_make(&pull->plan, pull->remote, n_regions, call->operands + 1,
+                         (size_t)call->n_operands - 1, error);
+    if (!code)
+        code = tree_open(&pull->tree, options->directory, error);
+    if (code)
+        return code;
+    progress_start(&pull->progress, pull->plan.bytes, !call->settings->quiet);
+    code = ring_open(&pull->ring, pull->remote, &pull->progress, pull->patience_ns, error);
+    if (code)
+        return code;
+    code = gpusys_hasher_new(&pull->hasher);
+    if (!code)
+        code = gpusys_memory_alloc(&scratch, SCRATCH_BYTES, NULL);
+    if (code)
+        return gpusys_error_set(error, code, "out of memory");
+    pull->scratch = scratch;
+    return 0;
+}
+
+/* Batches under way write into the ring until the remote is closed. */
+static void clean_up(struct pull *pull)
+{
+    progress_end(&pull->progress);
+    gpusys_remote_close(pull->remote);
+    ring_close(&pull->ring);
+    gpusys_hasher_free(pull->hasher);
+    gpusys_memory_free(pull->scratch, SCRATCH_BYTES);
+    plan_free(&pull->plan);
+    tree_close(&pull->tree);
+}
+
+/* What there is to show for it, and how to go on. */
+static void add_what_arrived(const struct pull *pull, struct gpusys_error *error)
+{
+    char done[QUANTITY_BYTES], total[QUANTITY_BYTES];
+    gpusys_error_add_detail(
+        error, "arrived", "%s of %s; %" PRIu64 " of %" PRIu64 " files are whole",
+        quantity_of_bytes(done, pull->plan.bytes - pull->progress.total_bytes + pull->progress.done_bytes),
+        quantity_of_bytes(total, pull->plan.bytes), pull->files_done + pull->files_present, pull->plan.files);
+    if (!error->hint[0])
+        gpusys_error_set_hint(error, "run the same command again: it goes on where this one stopped");
+}
+
+static const char *files_text(char text[64], uint64_t count)
+{
+    snprintf(text, 64, "%" PRIu64 " file%s", count, count == 1 ? "" : "s");
+    return text;
+}
+
+static void print_summary(const struct pull *pull, int64_t ns)
+{
+    char bytes[QUANTITY_BYTES], rate[QUANTITY_BYTES], time[QUANTITY_BYTES], files[64];
+    double seconds = ns > 0 ? (double)ns / 1e9 : 1e-9;
+    uint64_t done = pull->progress.done_bytes;
+    struct gpusys_remote_info info = {.size = sizeof info};
+    gpusys_remote_info(pull->remote, &info);
+    printf("pulled %s in %s in %s, %s over %s, %s", quantity_of_bytes(bytes, done),
+           files_text(files, pull->files_done), quantity_of_duration(time, ns),
+           quantity_of_rate(rate, (double)done / seconds), gpusys_transport_name(info.transport),
+           pull->verify ? "verified" : "not verified");
+    if (pull->files_present)
+        printf("; %s already here", files_text(files, pull->files_present));
+    if (pull->resumed_bytes)
+        printf("; %s here from before", quantity_of_bytes(bytes, pull->resumed_bytes));
+    putchar('\n');
+}
+
+static enum exit_code pull_all(struct pull *pull, const struct call *call, uint32_t transport)
+{
+    struct gpusys_error error = {0};
+    int code = connect_to(pull, call->operands[0], call, transport, &error);
+    if (!code)
+        code = prepare(pull, call, &error);
+    if (code) {
+        report_error(&error);
+        return EXIT_FAILED;
+    }
+    int64_t start = gpusys_now_ns();
+    code = pull_run(pull, &error);
+    int64_t ns = gpusys_now_ns() - start;
+    progress_end(&pull->progress);
+    if (code) {
+        add_what_arrived(pull, &error);
+        report_error(&error);
+        return EXIT_FAILED;
+    }
+    if (!call->settings->quiet)
+        print_summary(pull, ns);
+    return EXIT_DONE;
+}
+
+static enum exit_code run(const struct call *call)
+{
+    const struct pull_options *options = call->options;
+    int transport = options->require ? gpusys_transport_parse(options->require) : GPUSYS_TRANSPORT_ANY;
+    if (!options->directory)
+        return command_misused(&command_pull, "-o DIR is missing");
+    if (transport < 0)
+        return command_misused(&command_pull, "--require takes shm, tcp or verbs");
+    struct pull pull = {.tree = {.root = -1, .parent = -1},
+                        .verify = !options->no_verify,
+                        .patience_ns = call->settings->timeout_ns > 0 ? call->settings->timeout_ns
+                                                                      : default_patience_ns};
+    interrupt_catch();
+    enum exit_code code = pull_all(&pull, call, (uint32_t)transport);
+    clean_up(&pull);
+    return code;
+}
+
+const struct command command_pull = {
+    .name = "pull",
+    .summary = "copy files from a server into a directory",
+    .operands = "ADDR [NAME...]",
+    .description = "Copies what gpusys serve offers at ADDR into the directory DIR: everything, or the "
+                   "regions named, or what lies below the directories named. Memory regions are copied "
+                   "when they are named.\n"
+                   "\n"
+                   "Every chunk of 16 MiB is compared with the server's checksum. A file has the name "
+                   "NAME.part until it is whole; when a pull is interrupted, the same command goes on "
+                   "where it stopped. Mode and modification time are kept. A file that is there "
+                   "already, with the same length, time and content, stays.\n"
+                   "\n"
+                   "    gpusys pull 127.0.0.1:7471 -o models\n"
+                   "    gpusys pull 127.0.0.1:7471 llama/config.json llama/shards -o models --require "
+                   "shm",
+    .run = run,
+    .options = OPTION_TABLE(rows),
+    .options_size = sizeof(struct pull_options),
+    .min_operands = 1,
+    .max_operands = -1,
+};

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* gpusys/gpusys.h: every public header. */
+#ifndef GPUSYS_GPUSYS_H
+#define GPUSYS_GPUSYS_H
+
+#include <gpusys/api.h>
+#include <gpusys/deadline.h>
+#include <gpusys/dl.h>
+#include <gpusys/env.h>
+#include <gpusys/error.h>
+#include <gpusys/handshake.h>
+#include <gpusys/hash.h>
+#include <gpusys/log.h>
+#include <gpusys/memory.h>
+#include <gpusys/peer.h>
+#include <gpusys/remote.h>
+#include <gpusys/stream.h>
+#include <gpusys/wire.h>
+
+#endif

@@ -1,0 +1,694 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The engine: batches are cut into slices, every lane takes the next slice whenever it has room, and a batch ends when
+ * each of its bytes was acknowledged, with the first error, or at its deadline.
+ */
+#include "remote/client.h"
+
+#include "base/deadline.h"
+#include "base/options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+enum {
+    CHAIN_BYTES = 4 * 1024 * 1024, /* given to a lane at once, about */
+    FAILURES_MAX = 3,              /* lanes that may die under one slice */
+    EVENTS_AT_ONCE = 16,
+};
+
+/* What the events of the set belong to; a lane's are its index. */
+enum { TAG_CONTROL = 100, TAG_WAKE, TAG_EVENT, TAG_TIMER };
+
+/* ---- the set of descriptors ---- */
+
+void gs_engine_watch(struct gpusys_remote *remote, int fd, uint32_t *was, uint32_t events, uint64_t tag)
+{
+    struct epoll_event event = {.events = events, .data.u64 = tag};
+    if (*was == events)
+        return;
+    epoll_ctl(remote->epoll,
+              *was == 0     ? EPOLL_CTL_ADD
+              : events == 0 ? EPOLL_CTL_DEL
+                            : EPOLL_CTL_MOD,
+              fd, &event);
+    *was = events;
+}
+
+static int add_event_fd(struct gpusys_remote *remote, int fd, uint64_t tag)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = tag};
+    return fd < 0 || epoll_ctl(remote->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+int gs_engine_open(struct gpusys_remote *remote)
+{
+    remote->event = remote->timer = remote->wake = -1;
+    remote->next_deadline_ns = GPUSYS_NO_DEADLINE;
+    remote->last_done = &remote->first_done;
+    remote->last_ask = &remote->asks;
+    remote->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (remote->epoll < 0)
+        return -errno;
+    remote->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return add_event_fd(remote, remote->wake, TAG_WAKE);
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+static void drain(int event)
+{
+    uint64_t count;
+    if (read(event, &count, sizeof count) < 0) {
+        /* nothing was in it */
+    }
+}
+
+static void raise_event(int event)
+{
+    uint64_t one = 1;
+    if (write(event, &one, sizeof one) < 0) {
+        /* it is raised already */
+    }
+}
+
+static bool is_busy(const struct gpusys_remote *remote)
+{
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        if (remote->lanes[i].rail && remote->lanes[i].ops->busy(remote->lanes[i].rail))
+            return true;
+    return false;
+}
+
+/* Keep the caller's descriptor truthful: readable when there are completions, work at hand, or a deadline has come. */
+static void signal_caller(struct gpusys_remote *remote)
+{
+    if (remote->event < 0)
+        return;
+    if (remote->first_done || is_busy(remote) || remote->dead)
+        raise_event(remote->event);
+    else
+        drain(remote->event);
+    if (remote->timer_at == remote->next_deadline_ns)
+        return;
+    remote->timer_at = remote->next_deadline_ns;
+    struct itimerspec when = {0};
+    if (remote->timer_at != GPUSYS_NO_DEADLINE) {
+        when.it_value.tv_sec = remote->timer_at / 1000000000;
+        when.it_value.tv_nsec = remote->timer_at % 1000000000;
+    }
+    timerfd_settime(remote->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+int gpusys_remote_fd(struct gpusys_remote *remote)
+{
+    if (remote->event >= 0)
+        return remote->epoll;
+    int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    int error = add_event_fd(remote, event, TAG_EVENT) ?: add_event_fd(remote, timer, TAG_TIMER);
+    if (error) {
+        close_fd(event);
+        close_fd(timer);
+        return error;
+    }
+    remote->event = event;
+    remote->timer = timer;
+    signal_caller(remote);
+    return remote->epoll;
+}
+
+/* ---- slices and batches ---- */
+
+static struct gs_slice *new_slice(struct gpusys_remote *remote)
+{
+    struct gs_slice *slice = remote->spare_slices;
+    if (!slice)
+        return malloc(sizeof *slice);
+    remote->spare_slices = slice->next;
+    return slice;
+}
+
+static void free_slice(struct gpusys_remote *remote, struct gs_slice *slice)
+{
+    slice->next = remote->spare_slices;
+    remote->spare_slices = slice;
+}
+
+/* A batch with room for `n_ios`; those of one small batch are used again and again. */
+static struct gs_batch *new_batch(struct gpusys_remote *remote, size_t n_ios)
+{
+    enum { ROOM_MIN = 8 };
+    struct gs_batch *batch = remote->spare;
+    size_t room = n_ios < ROOM_MIN ? ROOM_MIN : n_ios;
+    if (batch && batch->room >= room) {
+        remote->spare = batch->next;
+        room = batch->room;
+    } else {
+        if (room > (SIZE_MAX - sizeof *batch) / sizeof *batch->ios)
+            return NULL;
+        batch = malloc(sizeof *batch + room * sizeof *batch->ios);
+    }
+    if (batch) {
+        memset(batch, 0, offsetof(struct gs_batch, note));
+        batch->room = room;
+    }
+    return batch;
+}
+
+static void free_batch(struct gpusys_remote *remote, struct gs_batch *batch)
+{
+    batch->next = remote->spare;
+    remote->spare = batch;
+}
+
+static void link_batch(struct gpusys_remote *remote, struct gs_batch *batch)
+{
+    batch->older = remote->newest;
+    *(batch->older ? &batch->older->newer : &remote->oldest) = batch;
+    remote->newest = batch;
+    if (!remote->cutting)
+        remote->cutting = batch;
+    if (batch->deadline_ns < remote->next_deadline_ns)
+        remote->next_deadline_ns = batch->deadline_ns;
+}
+
+static void end_batch(struct gpusys_remote *remote, struct gs_batch *batch)
+{
+    if (remote->cutting == batch)
+        remote->cutting = batch->newer;
+    *(batch->newer ? &batch->newer->older : &remote->newest) = batch->older;
+    *(batch->older ? &batch->older->newer : &remote->oldest) = batch->newer;
+    batch->next = NULL;
+    *remote->last_done = batch;
+    remote->last_done = &batch->next;
+}
+
+/* Every byte is there: the note goes out, and the batch ends with the peer's word that it was delivered. */
+static int send_note(struct gpusys_remote *remote, struct gs_batch *batch)
+{
+    batch->note_serial = gs_control_serial(remote);
+    if (gs_note_encode(&remote->channel.out, batch->note_serial, batch->note, batch->note_bytes))
+        return -ENOMEM;
+    return 0;
+}
+
+static void end_if_done(struct gpusys_remote *remote, struct gs_batch *batch)
+{
+    if (batch->pending || (batch->at < batch->n_ios && !batch->status) || batch->note_serial)
+        return;
+    if (!batch->status && batch->note_bytes) {
+        batch->status = send_note(remote, batch);
+        if (!batch->status)
+            return;
+    }
+    end_batch(remote, batch);
+}
+
+static void complete(struct gpusys_remote *remote, struct gs_slice *slice)
+{
+    struct gs_batch *batch = slice->owner;
+    if (batch) {
+        batch->pending--;
+        if (slice->status == 0)
+            batch->bytes += slice->length;
+        else if (batch->status == 0)
+            batch->status = slice->status;
+        end_if_done(remote, batch);
+    }
+    free_slice(remote, slice);
+}
+
+static void complete_all(struct gpusys_remote *remote, struct gs_slices *done)
+{
+    struct gs_slice *slice;
+    while ((slice = gs_slices_pop(done)))
+        complete(remote, slice);
+}
+
+void gs_engine_again(struct gpusys_remote *remote, struct gs_slice *slice, int why)
+{
+    const struct gs_listed *listed = gs_listed_at(remote, slice->region);
+    slice->status = !listed ? -ENOENT : listed->changed ? -ESTALE : why;
+    if (slice->owner && !remote->dead && listed && !listed->changed && slice->failures++ < FAILURES_MAX)
+        gs_slices_push(&remote->again, slice);
+    else
+        complete(remote, slice);
+}
+
+bool gs_engine_noted(struct gpusys_remote *remote, uint64_t serial, int status)
+{
+    struct gs_batch *batch = remote->oldest;
+    while (batch && batch->note_serial != serial)
+        batch = batch->newer;
+    if (!batch)
+        return serial <= remote->serial && status == 0; /* the batch timed out meanwhile */
+    batch->status = status;
+    end_batch(remote, batch);
+    return true;
+}
+
+bool gs_engine_fenced(struct gpusys_remote *remote, uint64_t serial)
+{
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        if (remote->lanes[i].fence_serial == serial && serial) {
+            gs_lane_fenced(remote, &remote->lanes[i]);
+            return true;
+        }
+    return false;
+}
+
+/* ---- cutting ---- */
+
+/* The next piece of the batch that is being cut: a slice, or NULL when there is nothing left or no memory. */
+static struct gs_slice *cut(struct gpusys_remote *remote, uint64_t slice_bytes)
+{
+    struct gs_batch *batch = remote->cutting;
+    while (batch && (batch->at == batch->n_ios || batch->status))
+        batch = batch->newer;
+    remote->cutting = batch;
+    struct gs_slice *slice = batch ? new_slice(remote) : NULL;
+    if (!slice)
+        return NULL;
+    const struct gpusys_io *io = &batch->ios[batch->at];
+    uint64_t left = io->length - batch->at_offset,
+             most = slice_bytes + slice_bytes / 4; /* no crumbs at the end */
+    if (most > remote->target.slice_max)
+        most = remote->target.slice_max;
+    uint32_t length = (uint32_t)(left <= most ? left : slice_bytes);
+    *slice = (struct gs_slice){.owner = batch,
+                               .buffer = (char *)io->buffer + batch->at_offset,
+                               .offset = io->offset + batch->at_offset,
+                               .length = length,
+                               .region = io->region,
+                               .op = (uint8_t)io->op};
+    batch->pending++;
+    batch->at_offset += length;
+    if (batch->at_offset == io->length) {
+        batch->at++;
+        batch->at_offset = 0;
+    }
+    return slice;
+}
+
+static void feed(struct gpusys_remote *remote, struct gs_lane *lane)
+{
+    uint64_t slice_bytes = remote->slice_bytes;
+    unsigned room;
+    while (lane->rail && (room = lane->ops->room(lane->rail)) > 0) {
+        struct gs_slices chain = {0};
+        uint64_t bytes = 0;
+        while (room > 0 && bytes < CHAIN_BYTES) {
+            struct gs_slice *slice = gs_slices_pop(&remote->again);
+            if (!slice && !(slice = cut(remote, slice_bytes)))
+                break;
+            gs_slices_push(&chain, slice);
+            bytes += slice->length;
+            room--;
+        }
+        if (!chain.first)
+            return;
+        lane->ops->post(lane->rail, &chain);
+    }
+}
+
+/* ---- deadlines ---- */
+
+static unsigned drop_all(struct gpusys_remote *remote, struct gs_slices *slices)
+{
+    struct gs_slice *slice;
+    unsigned count = 0;
+    for (; (slice = gs_slices_pop(slices)); count++)
+        free_slice(remote, slice);
+    return count;
+}
+
+/* Take the batch's slices out of a chain. */
+static unsigned drop_from(struct gpusys_remote *remote, struct gs_slices *chain, const struct gs_batch *batch)
+{
+    struct gs_slices all = *chain, dropped = {0};
+    struct gs_slice *slice;
+    *chain = (struct gs_slices){0};
+    while ((slice = gs_slices_pop(&all)))
+        gs_slices_push(slice->owner == batch ? &dropped : chain, slice);
+    return drop_all(remote, &dropped);
+}
+
+static bool has_writes(const struct gs_batch *batch)
+{
+    for (size_t i = 0; i < batch->n_ios; i++)
+        if (batch->ios[i].op == GPUSYS_OP_WRITE)
+            return true;
+    return false;
+}
+
+/* After this nothing of the session touches the batch's buffers. */
+static void expire(struct gpusys_remote *remote, struct gs_batch *batch)
+{
+    for (unsigned i = 0; i < remote->n_lanes; i++) {
+        struct gs_lane *lane = &remote->lanes[i];
+        struct gs_slices dropped = {0};
+        int error = lane->rail ? lane->ops->abandon(lane->rail, batch, &dropped) : 0;
+        batch->pending -= drop_all(remote, &dropped);
+        if (error)
+            gs_lane_died(remote, lane, error);
+    }
+    batch->pending -= drop_from(remote, &remote->again, batch);
+    bool undefined = batch->pending > 0;
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        drop_from(remote, &remote->lanes[i].fenced, batch);
+    batch->pending = 0;
+    batch->status = -ETIMEDOUT;
+    if (undefined && has_writes(batch))
+        batch->flags |= GPUSYS_COMPLETION_REMOTE_UNDEFINED;
+    end_batch(remote, batch);
+}
+
+static void expire_due(struct gpusys_remote *remote)
+{
+    if (remote->next_deadline_ns == GPUSYS_NO_DEADLINE)
+        return;
+    int64_t now = gpusys_now_ns(), next = GPUSYS_NO_DEADLINE;
+    if (now < remote->next_deadline_ns)
+        return;
+    for (struct gs_batch *batch = remote->oldest, *newer; batch; batch = newer) {
+        newer = batch->newer;
+        if (batch->deadline_ns <= now)
+            expire(remote, batch);
+        else if (batch->deadline_ns < next)
+            next = batch->deadline_ns;
+    }
+    remote->next_deadline_ns = next;
+}
+
+void gs_engine_fail_all(struct gpusys_remote *remote, int status)
+{
+    drop_all(remote, &remote->again);
+    for (unsigned i = 0; i < remote->n_lanes; i++) {
+        struct gs_slices outstanding = {0};
+        if (remote->lanes[i].rail)
+            remote->lanes[i].ops->quiesce(remote->lanes[i].rail, &outstanding);
+        drop_all(remote, &outstanding);
+        drop_all(remote, &remote->lanes[i].fenced);
+    }
+    while (remote->oldest) {
+        struct gs_batch *batch = remote->oldest;
+        if (batch->pending && has_writes(batch))
+            batch->flags |= GPUSYS_COMPLETION_REMOTE_UNDEFINED;
+        batch->status = batch->status ? batch->status : status;
+        batch->pending = 0;
+        end_batch(remote, batch);
+    }
+}
+
+/* ---- turns ---- */
+
+static void poll_lane(struct gpusys_remote *remote, struct gs_lane *lane)
+{
+    struct gs_slices done = {0};
+    if (!lane->rail)
+        return;
+    int error = lane->ops->poll(lane->rail, &done);
+    if (done.first)
+        lane->failures = 0;
+    complete_all(remote, &done);
+    if (error && lane->rail)
+        gs_lane_died(remote, lane, error);
+}
+
+static void handle(struct gpusys_remote *remote, uint64_t tag)
+{
+    if (tag < GS_RAILS_MAX)
+        poll_lane(remote, &remote->lanes[tag]);
+    else if (tag == TAG_CONTROL)
+        gs_control_progress(remote);
+    else if (tag == TAG_WAKE)
+        drain(remote->wake);
+    else if (tag == TAG_TIMER)
+        drain(remote->timer);
+}
+
+static void watch_all(struct gpusys_remote *remote)
+{
+    int fd = gpusys_stream_fd(remote->channel.stream);
+    uint32_t events = EPOLLIN | (gs_channel_has_output(&remote->channel) ? EPOLLOUT : 0u);
+    if (fd >= 0)
+        gs_engine_watch(remote, fd, &remote->control_watched, remote->dead ? 0 : events, TAG_CONTROL);
+    for (unsigned i = 0; i < remote->n_lanes; i++) {
+        struct gs_lane *lane = &remote->lanes[i];
+        if (lane->rail && lane->ops->fd(lane->rail) >= 0)
+            gs_engine_watch(remote, lane->ops->fd(lane->rail), &lane->watched, lane->ops->events(lane->rail),
+                            i);
+    }
+}
+
+static void feed_all(struct gpusys_remote *remote)
+{
+    for (unsigned i = 0; i < remote->n_lanes && (remote->cutting || remote->again.first); i++)
+        feed(remote, &remote->lanes[i]);
+    if (gs_channel_has_output(&remote->channel))
+        gs_control_progress(remote);
+    watch_all(remote);
+}
+
+static int64_t earliest(const struct gpusys_remote *remote, int64_t deadline_ns)
+{
+    if (remote->next_deadline_ns < deadline_ns)
+        deadline_ns = remote->next_deadline_ns;
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        if (gs_lane_retry_at(&remote->lanes[i]) < deadline_ns)
+            deadline_ns = gs_lane_retry_at(&remote->lanes[i]);
+    return deadline_ns;
+}
+
+int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
+{
+    struct epoll_event events[EVENTS_AT_ONCE];
+    if (remote->dead)
+        return remote->dead;
+    feed_all(remote);
+    bool busy = is_busy(remote) || remote->first_done || gs_channel_has_input(&remote->channel);
+    int timeout = busy ? 0 : gs_deadline_ms(earliest(remote, deadline_ns));
+    int count = epoll_wait(remote->epoll, events, EVENTS_AT_ONCE, timeout);
+    for (int i = 0; i < count; i++)
+        handle(remote, events[i].data.u64);
+    if (gs_channel_has_input(&remote->channel))
+        gs_control_progress(remote);
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        if (remote->lanes[i].rail && remote->lanes[i].ops->busy(remote->lanes[i].rail))
+            poll_lane(remote, &remote->lanes[i]);
+    gs_lanes_tend(remote);
+    expire_due(remote);
+    feed_all(remote);
+    signal_caller(remote);
+    bool late = deadline_ns != GPUSYS_NO_DEADLINE && (deadline_ns <= 0 || gpusys_now_ns() >= deadline_ns);
+    return count <= 0 && !busy && late ? -ETIMEDOUT : 0;
+}
+
+void gs_engine_close(struct gpusys_remote *remote)
+{
+    gs_engine_fail_all(remote, -ENOTCONN);
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        gs_lane_close(remote, &remote->lanes[i]);
+    while (remote->first_done) {
+        struct gs_batch *next = remote->first_done->next;
+        free(remote->first_done);
+        remote->first_done = next;
+    }
+    while (remote->spare) {
+        struct gs_batch *next = remote->spare->next;
+        free(remote->spare);
+        remote->spare = next;
+    }
+    while (remote->spare_slices) {
+        struct gs_slice *next = remote->spare_slices->next;
+        free(remote->spare_slices);
+        remote->spare_slices = next;
+    }
+    close_fd(remote->event);
+    close_fd(remote->timer);
+    close_fd(remote->wake);
+    close_fd(remote->epoll);
+}
+
+/* ---- the public calls ---- */
+
+static int check_io(const struct gpusys_remote *remote, const struct gpusys_io *io)
+{
+    const struct gs_listed *listed = gs_listed_at(remote, io->region);
+    if (io->op > GPUSYS_OP_WRITE || (!io->buffer && io->length))
+        return -EINVAL;
+    if (io->memory != GPUSYS_MEMORY_HOST)
+        return -EOPNOTSUPP;
+    if (!listed || listed->kind == GPUSYS_REGION_DIRECTORY)
+        return -ENOENT;
+    if (listed->changed)
+        return -ESTALE;
+    if (!(listed->access & (io->op == GPUSYS_OP_WRITE ? GPUSYS_ACCESS_WRITE : GPUSYS_ACCESS_READ)))
+        return -EACCES;
+    return io->offset <= listed->length && io->length <= listed->length - io->offset ? 0 : -ERANGE;
+}
+
+/* A rail may need to fetch something first (shm: the region's descriptor). */
+static int prepare(struct gpusys_remote *remote, uint32_t region, int64_t deadline_ns)
+{
+    enum { PREPARE_MS = 10000 };
+    const struct gs_lane *lane = &remote->lanes[0];
+    if (!remote->shm || gs_shm_mapping(remote->shm, region))
+        return 0;
+    int64_t limit = gpusys_deadline_after((int64_t)PREPARE_MS * 1000000);
+    return gs_remote_prepare(remote, lane, region, deadline_ns < limit ? deadline_ns : limit, NULL);
+}
+
+static int check_ios(struct gpusys_remote *remote, const struct gpusys_io *ios, size_t n_ios,
+                     int64_t deadline_ns)
+{
+    int error = remote->dead ? -ENOTCONN : 0;
+    for (size_t i = 0; i < n_ios && !error; i++)
+        error = check_io(remote, &ios[i]);
+    for (size_t i = 0; i < n_ios && !error; i++)
+        if (ios[i].length)
+            error = prepare(remote, ios[i].region, deadline_ns);
+    return error;
+}
+
+/* Keep what has bytes to move. */
+static void keep_ios(struct gs_batch *batch, const struct gpusys_io *ios, size_t n_ios)
+{
+    for (size_t i = 0; i < n_ios; i++)
+        if (ios[i].length)
+            batch->ios[batch->n_ios++] = ios[i];
+}
+
+int gpusys_remote_submit(struct gpusys_remote *remote, const struct gpusys_io *ios, size_t n_ios,
+                         const struct gpusys_batch_options *options, uint64_t *ret_batch)
+{
+    struct gpusys_batch_options known;
+    int error = gs_options_take(&known, sizeof known, options);
+    if (error)
+        return error;
+    if (known.note_bytes > GPUSYS_NOTE_BYTES || (known.note_bytes && !known.note))
+        return -EINVAL;
+    int64_t deadline = known.timeout_ns ? gpusys_deadline_after(known.timeout_ns) : GPUSYS_NO_DEADLINE;
+    error = check_ios(remote, ios, n_ios, deadline);
+    if (error)
+        return error;
+    struct gs_batch *batch = new_batch(remote, n_ios);
+    if (!batch)
+        return -ENOMEM;
+    batch->id = ++remote->last_batch;
+    batch->user = known.user;
+    batch->deadline_ns = deadline;
+    batch->note_bytes = (uint16_t)known.note_bytes;
+    if (known.note_bytes)
+        memcpy(batch->note, known.note, known.note_bytes);
+    keep_ios(batch, ios, n_ios);
+    link_batch(remote, batch);
+    if (ret_batch)
+        *ret_batch = batch->id;
+    if (batch->n_ios == 0)
+        end_if_done(remote, batch);
+    feed_all(remote);
+    signal_caller(remote);
+    return 0;
+}
+
+static void give(struct gpusys_remote *remote, struct gs_batch *batch,
+                 struct gpusys_completion *ret_completion)
+{
+    *ret_completion = (struct gpusys_completion){.batch = batch->id,
+                                                 .user = batch->user,
+                                                 .bytes = batch->bytes,
+                                                 .status = batch->status,
+                                                 .flags = batch->flags};
+    free_batch(remote, batch);
+}
+
+static int take_done(struct gpusys_remote *remote, struct gpusys_completion *ret_completions, unsigned max)
+{
+    unsigned count = 0;
+    while (remote->first_done && count < max) {
+        struct gs_batch *batch = remote->first_done;
+        if (!(remote->first_done = batch->next))
+            remote->last_done = &remote->first_done;
+        give(remote, batch, &ret_completions[count++]);
+    }
+    if (count)
+        signal_caller(remote);
+    return (int)count;
+}
+
+int gpusys_remote_poll(struct gpusys_remote *remote, struct gpusys_completion *ret_completions, unsigned max)
+{
+    if (!remote->dead)
+        gs_engine_turn(remote, 0);
+    int count = take_done(remote, ret_completions, max);
+    return count == 0 && remote->dead ? -ENOTCONN : count;
+}
+
+int gpusys_remote_wait(struct gpusys_remote *remote, struct gpusys_completion *ret_completions, unsigned max,
+                       int64_t timeout_ns)
+{
+    int64_t deadline = gpusys_deadline_after(timeout_ns);
+    int error = 0;
+    while (!remote->first_done && !error) {
+        if (remote->dead)
+            return -ENOTCONN;
+        if (!remote->oldest)
+            return -ENOENT;
+        error = gs_engine_turn(remote, deadline);
+    }
+    int count = take_done(remote, ret_completions, max);
+    return count ? count : remote->dead ? -ENOTCONN : error;
+}
+
+/* Take one particular batch out of those that are done. */
+static bool take_batch(struct gpusys_remote *remote, uint64_t id, struct gpusys_completion *ret_completion)
+{
+    struct gs_batch **link = &remote->first_done;
+    while (*link && (*link)->id != id)
+        link = &(*link)->next;
+    struct gs_batch *batch = *link;
+    if (!batch)
+        return false;
+    *link = batch->next;
+    if (!batch->next)
+        remote->last_done = link;
+    give(remote, batch, ret_completion);
+    signal_caller(remote);
+    return true;
+}
+
+static bool is_under_way(const struct gpusys_remote *remote, uint64_t id)
+{
+    const struct gs_batch *batch = remote->newest;
+    while (batch && batch->id != id)
+        batch = batch->older;
+    return batch;
+}
+
+int gpusys_remote_wait_batch(struct gpusys_remote *remote, uint64_t batch,
+                             struct gpusys_completion *ret_completion, int64_t timeout_ns)
+{
+    int64_t deadline = gpusys_deadline_after(timeout_ns);
+    int error = 0;
+    for (;;) {
+        if (take_batch(remote, batch, ret_completion))
+            return 0;
+        if (error)
+            return error;
+        if (!is_under_way(remote, batch))
+            return -ENOENT;
+        error = gs_engine_turn(remote, deadline);
+        if (remote->dead)
+            error = -ENOTCONN;
+    }
+}

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The remote: opening a session, choosing a transport, and the calls that need no engine. */
+#include "remote/client.h"
+
+#include "base/address.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "base/shared.h"
+#include "remote/runtime.h"
+
+#include <gpusys/deadline.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const int64_t open_timeout_ns = 10000000000;
+
+/* ---- transports ---- */
+
+static const char *const transport_names[] = {"any", "shm", "tcp", "verbs"};
+
+const char *gpusys_transport_name(enum gpusys_transport transport)
+{
+    return (unsigned)transport < 4 ? transport_names[transport] : "unknown";
+}
+
+int gpusys_transport_parse(const char *name)
+{
+    for (int i = 0; i < 4; i++)
+        if (name && strcmp(name, transport_names[i]) == 0)
+            return i;
+    return -EINVAL;
+}
+
+/* ---- the opening ---- */
+
+/* Everything that the steps of one opening share. */
+struct opening {
+    struct gpusys_remote *remote;
+    struct gpusys_remote_options options;
+    int64_t deadline_ns;
+    struct gpusys_error *error;
+    bool local; /* the connection does not leave this host */
+    bool has_cookie;
+    uint8_t cookie[GS_COOKIE_BYTES];
+    struct gpusys_error cookie_error; /* why there is none */
+    char why_not[200];                /* why not a better transport */
+};
+
+/* Only a connection that stays on this host is shown the cookie: it would be readable on a network. */
+static void find_cookie(struct opening *opening)
+{
+    char path[GS_PATH_BYTES];
+    struct gs_address address;
+    const char *given = opening->options.cookie_file;
+    opening->local = gs_socket_is_local(gpusys_stream_fd(opening->remote->channel.stream));
+    if (!opening->local)
+        return;
+    if (given)
+        snprintf(path, sizeof path, "%s", given);
+    else if (gs_address_parse(&address, opening->remote->address, &opening->cookie_error) ||
+             gs_runtime_path(path, &address, "cookie", &opening->cookie_error))
+        return;
+    opening->has_cookie = gs_cookie_read(path, opening->cookie, &opening->cookie_error) == 0;
+}
+
+static int send_hello(struct opening *opening, uint64_t serial)
+{
+    struct gpusys_remote *remote = opening->remote;
+    char name[64];
+    snprintf(name, sizeof name, "gpusys %s, process %ld", gpusys_version(), (long)getpid());
+    struct gs_hello hello = {.version = GS_PROTOCOL_VERSION, .name = gs_text_of(name)};
+    memcpy(hello.cookie, opening->cookie, sizeof hello.cookie);
+    unsigned char *magic = gs_bytes_grow(&remote->channel.out, GS_MAGIC_BYTES);
+    if (!magic)
+        return -ENOMEM;
+    memcpy(magic, GS_MAGIC, GS_MAGIC_BYTES);
+    return gs_hello_encode(&remote->channel.out, serial, &hello);
+}
+
+static int explain_refusal(const struct opening *opening, int result)
+{
+    struct gpusys_error *error = opening->error;
+    if (result == -EACCES && !opening->has_cookie && opening->local) {
+        gpusys_error_set_cause(error, "no cookie to show: %s", opening->cookie_error.message);
+        gpusys_error_set_hint(error,
+                              "run as the user who serves, or pass the server's cookie file (--cookie)");
+    } else if (result == -EACCES) {
+        gpusys_error_set_hint(
+            error, "the cookie file is of another server, or older than this one; start the server "
+                   "again, or serve with --insecure beyond this host");
+    } else if (result == -ECONNRESET || result == -EPIPE) {
+        gpusys_error_set_hint(error, "is it a gpusys server that listens there?");
+    }
+    return result;
+}
+
+/* What the peer showed of itself. */
+static int check_proof(const struct opening *opening, const struct gs_welcome *welcome)
+{
+    static const uint8_t none[GS_COOKIE_BYTES / 2];
+    const char *address = opening->remote->address;
+    if (opening->has_cookie &&
+        gs_secret_equal(welcome->cookie, opening->cookie + GS_COOKIE_BYTES / 2, sizeof welcome->cookie))
+        return 0;
+    if (gs_secret_equal(welcome->cookie, none, sizeof none)) {
+        gs_log(GPUSYS_LOG_WARN,
+               "%s: nothing proves who serves there, and nothing keeps others from reading along", address);
+        return 0;
+    }
+    return gpusys_error_set(opening->error, -EACCES, "%s is not the server whose cookie file is here",
+                            address);
+}
+
+static int keep_welcome(struct opening *opening)
+{
+    struct gpusys_remote *remote = opening->remote;
+    struct gs_welcome welcome;
+    if (gs_welcome_decode(remote->answer.data, remote->answer_frame.body_bytes, &welcome) ||
+        welcome.version != GS_PROTOCOL_VERSION)
+        return gpusys_error_set(opening->error, -EPROTO, "%s welcomed in a way that makes no sense",
+                                remote->address);
+    int result = check_proof(opening, &welcome);
+    if (result)
+        return result;
+    memcpy(remote->session, welcome.session, GS_NONCE_BYTES);
+    memcpy(remote->proof, welcome.proof, GS_NONCE_BYTES);
+    memcpy(remote->unix_path, welcome.unix_path.at, welcome.unix_path.length);
+    remote->n_regions_said = welcome.n_regions;
+    remote->arena_bytes = welcome.arena_bytes;
+    remote->target = (struct gs_rail_target){.address = remote->address,
+                                             .unix_path = remote->unix_path,
+                                             .session = remote->session,
+                                             .proof = remote->proof,
+                                             .slice_max = welcome.slice_max,
+                                             .requests_max = welcome.requests_max};
+    return 0;
+}
+
+static int say_hello(struct opening *opening)
+{
+    struct gpusys_remote *remote = opening->remote;
+    find_cookie(opening);
+    uint64_t serial = gs_control_serial(remote);
+    if (send_hello(opening, serial))
+        return gpusys_error_set_errno(opening->error, -ENOMEM, "%s", remote->address);
+    int result = gs_control_ask(remote, serial, GS_WELCOME, "HELLO", opening->deadline_ns, opening->error);
+    return result ? explain_refusal(opening, result) : keep_welcome(opening);
+}
+
+/* ---- choosing ---- */
+
+static int add_lane(struct opening *opening, const struct gs_rail_ops *ops, struct gpusys_error *error)
+{
+    struct gpusys_remote *remote = opening->remote;
+    struct gs_lane *lane = &remote->lanes[remote->n_lanes];
+    struct gs_rail_target target = remote->target;
+    *lane = (struct gs_lane){.ops = ops, .generation = 1, .retry_at_ns = GPUSYS_NO_DEADLINE};
+    target.index = (uint8_t)remote->n_lanes;
+    target.generation = lane->generation;
+    int result = ops->connect(&lane->rail, &target, opening->deadline_ns, error);
+    if (!result)
+        remote->n_lanes++;
+    return result;
+}
+
+static int try_shm(struct opening *opening, struct gpusys_error *error)
+{
+    struct gpusys_remote *remote = opening->remote;
+    if (!remote->unix_path[0])
+        return gpusys_error_set(error, -EOPNOTSUPP, "the peer offers no Unix socket");
+    if (!opening->local && access(remote->unix_path, F_OK) < 0)
+        return gpusys_error_set(error, -EHOSTUNREACH, "not the same host: the peer's socket %s is not here",
+                                remote->unix_path);
+    return add_lane(opening, &gs_rail_shm, error);
+}
+
+static int choose_shm(struct opening *opening)
+{
+    struct gpusys_remote *remote = opening->remote;
+    struct gpusys_error fault = {0};
+    int result = try_shm(opening, &fault);
+    if (!result) {
+        remote->shm = gs_shm_of(remote->lanes[0].rail);
+        remote->transport = GPUSYS_TRANSPORT_SHM;
+        snprintf(remote->reason, sizeof remote->reason, "shm: same host, proved over its Unix socket");
+        return 0;
+    }
+    snprintf(opening->why_not, sizeof opening->why_not, "%s", fault.message);
+    if (opening->options.require != GPUSYS_TRANSPORT_SHM)
+        return result;
+    gpusys_error_set(opening->error, result, "%s: shm was required and is not to be had", remote->address);
+    gpusys_error_set_cause(opening->error, "%s", fault.message);
+    return result;
+}
+
+static int choose_tcp(struct opening *opening)
+{
+    struct gpusys_remote *remote = opening->remote;
+    unsigned wanted = opening->options.tcp_connections ? opening->options.tcp_connections : 1;
+    int result = 0;
+    for (unsigned i = 0; i < wanted && !result; i++)
+        result = add_lane(opening, &gs_rail_tcp, opening->error);
+    if (result)
+        return result;
+    remote->transport = GPUSYS_TRANSPORT_TCP;
+    snprintf(remote->reason, sizeof remote->reason, "tcp%s: %s%s",
+             opening->local && strncmp(remote->address, "unix:", 5) != 0 ? " (reno on loopback)" : "",
+             opening->options.require == GPUSYS_TRANSPORT_TCP ? "" : "no shm: ",
+             opening->options.require == GPUSYS_TRANSPORT_TCP ? "as required" : opening->why_not);
+    return 0;
+}
+
+static int choose(struct opening *opening)
+{
+    uint32_t require = opening->options.require;
+    if (require == GPUSYS_TRANSPORT_VERBS) {
+        gpusys_error_set(opening->error, -EOPNOTSUPP,
+                         "%s: verbs was required, and this build has no verbs transport",
+                         opening->remote->address);
+        return -EOPNOTSUPP;
+    }
+    if (require != GPUSYS_TRANSPORT_TCP) {
+        int result = choose_shm(opening);
+        if (!result || require == GPUSYS_TRANSPORT_SHM)
+            return result;
+    }
+    return choose_tcp(opening);
+}
+
+/* The third step: both sides know what will be used. */
+static int say_ready(struct opening *opening)
+{
+    struct gpusys_remote *remote = opening->remote;
+    struct gs_ready ready = {.transport = (uint8_t)remote->transport, .reason = gs_text_of(remote->reason)};
+    uint64_t serial = gs_control_serial(remote);
+    if (gs_ready_encode(&remote->channel.out, serial, &ready))
+        return gpusys_error_set_errno(opening->error, -ENOMEM, "%s", remote->address);
+    uint64_t asked = opening->options.slice_bytes, own = remote->lanes[0].ops->slice_bytes;
+    remote->slice_bytes = asked ? asked : own;
+    if (remote->slice_bytes > remote->target.slice_max)
+        remote->slice_bytes = remote->target.slice_max;
+    gs_log(GPUSYS_LOG_INFO, "%s: %s", remote->address, remote->reason);
+    return gs_control_ask(remote, serial, GS_GO, "READY", opening->deadline_ns, opening->error);
+}
+
+static int connect_control(struct opening *opening, const char *address)
+{
+    struct gpusys_remote *remote = opening->remote;
+    struct gpusys_stream *stream;
+    int result = gs_engine_open(remote);
+    if (result)
+        return gpusys_error_set_errno(opening->error, result, "%s", address);
+    result = gpusys_stream_connect(&stream, address, opening->deadline_ns, opening->error);
+    if (result)
+        return result;
+    gs_channel_init(&remote->channel, stream, false);
+    /* From here on the one address that answered, so that rails go to the same place. */
+    bool is_unix = strncmp(address, "unix:", 5) == 0;
+    snprintf(remote->address, sizeof remote->address, "%s", is_unix ? address : gpusys_stream_name(stream));
+    return 0;
+}
+
+static int take_options(struct gpusys_remote_options *options, const struct gpusys_remote_options *given,
+                        struct gpusys_error *error)
+{
+    int result = gs_options_take(options, sizeof *options, given);
+    if (result)
+        return gpusys_error_set(error, result, "the remote's options are of another version");
+    if (options->require > GPUSYS_TRANSPORT_VERBS || options->tcp_connections > GS_RAILS_MAX ||
+        options->slice_bytes > GS_SLICE_MAX)
+        return gpusys_error_set(
+            error, -EINVAL,
+            "the remote's options: transport %u of 0…3, %u connections of at most %d, slices of "
+            "%llu bytes of at most %d",
+            options->require, options->tcp_connections, GS_RAILS_MAX,
+            (unsigned long long)options->slice_bytes, GS_SLICE_MAX);
+    return 0;
+}
+
+int gpusys_remote_open(struct gpusys_remote **ret_remote, const char *address,
+                       const struct gpusys_remote_options *options, struct gpusys_error *error)
+{
+    struct opening opening = {.error = error};
+    int result = take_options(&opening.options, options, error);
+    if (result)
+        return result;
+    opening.remote = calloc(1, sizeof *opening.remote);
+    if (!opening.remote)
+        return gpusys_error_set_errno(error, -ENOMEM, "%s", address);
+    opening.deadline_ns =
+        gpusys_deadline_after(opening.options.timeout_ns ? opening.options.timeout_ns : open_timeout_ns);
+    result = connect_control(&opening, address);
+    if (!result)
+        result = say_hello(&opening);
+    if (!result)
+        result = choose(&opening);
+    if (!result)
+        result = say_ready(&opening);
+    if (result) {
+        gpusys_remote_close(opening.remote);
+        return result;
+    }
+    *ret_remote = opening.remote;
+    return 0;
+}
+
+void gs_remote_fail(struct gpusys_remote *remote, int why)
+{
+    if (remote->dead)
+        return;
+    remote->dead = why;
+    gs_log(GPUSYS_LOG_WARN, "%s: the session is over: %s", remote->address, strerrordesc_np(-why));
+    gs_engine_fail_all(remote, why);
+}
+
+void gpusys_remote_close(struct gpusys_remote *remote)
+{
+    if (!remote)
+        return;
+    gs_engine_close(remote);
+    gs_sums_free(remote);
+    gs_listing_free(remote);
+    gs_channel_free(&remote->channel);
+    gs_bytes_free(&remote->answer);
+    free(remote);
+}
+
+int gpusys_remote_info(const struct gpusys_remote *remote, struct gpusys_remote_info *ret_info)
+{
+    struct gpusys_remote_info info = {.transport = remote->transport,
+                                      .n_regions = remote->n_regions_said,
+                                      .arena_bytes = remote->arena_bytes,
+                                      .slice_bytes = remote->slice_bytes};
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        info.n_rails += remote->lanes[i].rail != NULL;
+    snprintf(info.address, sizeof info.address, "%s", remote->address);
+    snprintf(info.reason, sizeof info.reason, "%s", remote->reason);
+    return gs_info_give(ret_info, &info, sizeof info);
+}
+
+/* ---- what this process holds of a region ---- */
+
+int gs_remote_prepare(struct gpusys_remote *remote, const struct gs_lane *lane, uint32_t region,
+                      int64_t deadline_ns, struct gpusys_error *error)
+{
+    const struct gs_listed *listed = gs_listed_at(remote, region);
+    if (!listed || listed->kind == GPUSYS_REGION_DIRECTORY)
+        return gpusys_error_set(error, -ENOENT, "%s: there are no bytes in region %u", remote->address,
+                                region);
+    struct gs_rail_region wanted = {.number = region,
+                                    .kind = listed->kind,
+                                    .access = listed->access,
+                                    .place = listed->place,
+                                    .length = listed->length,
+                                    .mtime_ns = listed->mtime_ns};
+    return lane->ops->prepare(lane->rail, &wanted, deadline_ns, error);
+}
+
+static int mapping_of(struct gpusys_remote *remote, uint32_t region, int64_t timeout_ns,
+                      struct gs_mapping **ret_mapping, struct gpusys_error *error)
+{
+    if (!remote->shm)
+        return gpusys_error_set(error, -EOPNOTSUPP,
+                                "%s: only the shm transport can share a region's memory (%s)",
+                                remote->address, remote->reason);
+    if (remote->dead)
+        return gpusys_error_set(error, -ENOTCONN, "%s: the session is over", remote->address);
+    int result =
+        gs_remote_prepare(remote, &remote->lanes[0], region, gpusys_deadline_after(timeout_ns), error);
+    if (!result)
+        *ret_mapping = gs_shm_mapping(remote->shm, region);
+    return result;
+}
+
+int gpusys_remote_fd_of(struct gpusys_remote *remote, uint32_t region, int64_t timeout_ns, int *ret_fd,
+                        struct gpusys_error *error)
+{
+    struct gs_mapping *mapping = NULL;
+    int result = mapping_of(remote, region, timeout_ns, &mapping, error);
+    if (!result)
+        *ret_fd = mapping->fd;
+    return result;
+}
+
+int gpusys_remote_map(struct gpusys_remote *remote, uint32_t region, int64_t timeout_ns, void **ret_address,
+                      struct gpusys_error *error)
+{
+    struct gs_mapping *mapping = NULL;
+    int result = mapping_of(remote, region, timeout_ns, &mapping, error);
+    if (!result && gs_shm_populate(mapping))
+        result = gpusys_error_set(
+            error, -EOPNOTSUPP, "region %u is a file, which may shrink under a mapping: read its descriptor",
+            region);
+    if (!result)
+        *ret_address = mapping->base;
+    return result;
+}
+
+void gpusys_remote_release(struct gpusys_remote *remote, uint32_t region)
+{
+    if (remote->shm)
+        gs_shm_release(remote->shm, region);
+}
+
+/* ---- one read, one write ---- */
+
+static int move(struct gpusys_remote *remote, const struct gpusys_io *io, int64_t timeout_ns)
+{
+    struct gpusys_batch_options options = {.size = sizeof options,
+                                           .timeout_ns = timeout_ns == 0 ? 1 : timeout_ns};
+    struct gpusys_completion completion;
+    uint64_t batch;
+    int error = gpusys_remote_submit(remote, io, 1, &options, &batch);
+    if (!error)
+        error = gpusys_remote_wait_batch(remote, batch, &completion, -1);
+    return error ? error : completion.status;
+}
+
+/* The mapping when these bytes can be touched at once. */
+static inline struct gs_mapping *at_hand(const struct gpusys_remote *remote, uint32_t region, uint64_t offset,
+                                         uint64_t length)
+{
+    struct gs_mapping *mapping = remote->shm && !remote->dead ? gs_shm_mapping(remote->shm, region) : NULL;
+    if (!mapping || offset > mapping->length || length > mapping->length - offset ||
+        !gs_shm_is_ready(mapping, offset, length))
+        return NULL;
+    return mapping;
+}
+
+/* Word by word where a call of memcpy would cost more than the bytes. */
+static inline void copy(void *to, const void *from, uint64_t length)
+{
+    if (length == 8)
+        memcpy(to, from, 8);
+    else if (length == 4)
+        memcpy(to, from, 4);
+    else
+        memcpy(to, from, length);
+}
+
+int gpusys_remote_read(struct gpusys_remote *remote, uint32_t region, uint64_t offset, void *buffer,
+                       uint64_t length, int64_t timeout_ns)
+{
+    const struct gs_mapping *mapping = at_hand(remote, region, offset, length);
+    if (mapping) {
+        copy(buffer, mapping->base + offset, length);
+        return 0;
+    }
+    struct gpusys_io io = {
+        .op = GPUSYS_OP_READ, .region = region, .offset = offset, .buffer = buffer, .length = length};
+    return move(remote, &io, timeout_ns);
+}
+
+int gpusys_remote_write(struct gpusys_remote *remote, uint32_t region, uint64_t offset, const void *buffer,
+                        uint64_t length, int64_t timeout_ns)
+{
+    struct gs_mapping *mapping = at_hand(remote, region, offset, length);
+    if (mapping && mapping->writable) {
+        copy(mapping->base + offset, buffer, length);
+        return 0;
+    }
+    struct gpusys_io io = {.op = GPUSYS_OP_WRITE,
+                           .region = region,
+                           .offset = offset,
+                           .buffer = (void *)(uintptr_t)buffer,
+                           .length = length};
+    return move(remote, &io, timeout_ns);
+}
