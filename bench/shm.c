@@ -27,32 +27,37 @@ struct side {
 /* Through a pointer, so that both sides are calls that know nothing of the size. */
 static void *(*volatile copy)(void *, const void *, size_t) = memcpy;
 
-static void get_slice(struct side *side, uint64_t offset, uint64_t size)
+/* `count` slices in order, from `offset` on, and around at `end`. */
+typedef void slices_fn(struct side *side, uint64_t size, uint64_t offset, uint64_t end, unsigned count);
+
+static void get_slices(struct side *side, uint64_t size, uint64_t offset, uint64_t end, unsigned count)
 {
-    if (gpusys_remote_read(side->remote, side->region.region, offset, side->landing, size, NO_LIMIT))
+    int error = 0;
+    for (uint64_t at = offset; count; count--) {
+        error |= gpusys_remote_read(side->remote, side->region.region, at, side->landing, size, NO_LIMIT);
+        at = at + size < end ? at + size : offset;
+    }
+    if (error)
         die(NULL, "a read failed");
 }
 
-static void copy_slice(struct side *side, uint64_t offset, uint64_t size)
+static void copy_slices(struct side *side, uint64_t size, uint64_t offset, uint64_t end, unsigned count)
 {
-    copy(side->landing, side->mapped + offset, size);
+    for (uint64_t at = offset; count; count--) {
+        copy(side->landing, side->mapped + at, size);
+        at = at + size < end ? at + size : offset;
+    }
 }
 
-typedef void slice_fn(struct side *side, uint64_t offset, uint64_t size);
-
 /* Nanoseconds for one slice. */
-static double time_slice(struct side *side, slice_fn *slice, uint64_t size)
+static double time_slice(struct side *side, slices_fn *slices, uint64_t size)
 {
-    if (size < SMALL) {
-        int64_t start = gpusys_now_ns();
-        for (uint64_t i = 0; i < GROUP; i++)
-            slice(side, i * size % HOT_BYTES, size);
-        return (double)(gpusys_now_ns() - start) / GROUP;
-    }
-    uint64_t offset = random_offset(&side->state, side->region.length, size);
+    bool small = size < SMALL;
+    unsigned count = small ? GROUP : 1;
+    uint64_t offset = small ? 0 : random_offset(&side->state, side->region.length, size);
     int64_t start = gpusys_now_ns();
-    slice(side, offset, size);
-    return (double)(gpusys_now_ns() - start);
+    slices(side, size, offset, small ? HOT_BYTES : offset + size, count);
+    return (double)(gpusys_now_ns() - start) / count;
 }
 
 static void measure(struct side *side, uint64_t size, unsigned n_slices)
@@ -62,10 +67,10 @@ static void measure(struct side *side, uint64_t size, unsigned n_slices)
         die(NULL, "no memory");
     for (unsigned i = 0; i < n_slices; i++) {
         if (i % 2)
-            copied[i] = time_slice(side, copy_slice, size);
-        get[i] = time_slice(side, get_slice, size);
+            copied[i] = time_slice(side, copy_slices, size);
+        get[i] = time_slice(side, get_slices, size);
         if (i % 2 == 0)
-            copied[i] = time_slice(side, copy_slice, size);
+            copied[i] = time_slice(side, copy_slices, size);
     }
     sort_values(get, n_slices);
     sort_values(copied, n_slices);

@@ -33,15 +33,6 @@ static const struct option rows[] = {
 
 static const int64_t default_patience_ns = 20 * INT64_C(1000000000);
 
-static bool is_loopback(const char *address)
-{
-    static const char *const beginnings[] = {"unix:", "127.", "[::1]", "localhost", "[::ffff:127."};
-    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
-        if (strncmp(address, beginnings[i], strlen(beginnings[i])) == 0)
-            return true;
-    return false;
-}
-
 static int connect_to(struct pull *pull, const char *address, const struct call *call, uint32_t transport,
                       struct gpusys_error *error)
 {
@@ -58,9 +49,6 @@ static int connect_to(struct pull *pull, const char *address, const struct call 
         return code;
     pull->same_host = info.transport == GPUSYS_TRANSPORT_SHM;
     note("%s over %s: %s", info.address, gpusys_transport_name(info.transport), info.reason);
-    if (!is_loopback(info.address))
-        note("warning: %s is another host: what arrives is neither encrypted nor authenticated",
-             info.address);
     return 0;
 }
 
@@ -120,21 +108,32 @@ static const char *files_text(char text[64], uint64_t count)
     return text;
 }
 
-static void print_summary(const struct pull *pull, int64_t ns)
+static void print_what_came(const struct pull *pull, int64_t ns, const char *transport)
 {
     char bytes[QUANTITY_BYTES], rate[QUANTITY_BYTES], time[QUANTITY_BYTES], files[64];
     double seconds = ns > 0 ? (double)ns / 1e9 : 1e-9;
     uint64_t done = pull->progress.done_bytes;
-    struct gpusys_remote_info info = {.size = sizeof info};
-    gpusys_remote_info(pull->remote, &info);
-    printf("pulled %s in %s in %s, %s over %s, %s", quantity_of_bytes(bytes, done),
-           files_text(files, pull->files_done), quantity_of_duration(time, ns),
-           quantity_of_rate(rate, (double)done / seconds), gpusys_transport_name(info.transport),
-           pull->verify ? "verified" : "not verified");
+    printf("pulled %s in %s in %s, ", quantity_of_bytes(bytes, done), files_text(files, pull->files_done),
+           quantity_of_duration(time, ns));
+    if (done)
+        printf("%s ", quantity_of_rate(rate, (double)done / seconds));
+    printf("over %s, %s", transport, pull->verify ? "verified" : "not verified");
     if (pull->files_present)
         printf("; %s already here", files_text(files, pull->files_present));
     if (pull->resumed_bytes)
         printf("; %s here from before", quantity_of_bytes(bytes, pull->resumed_bytes));
+}
+
+static void print_summary(const struct pull *pull, int64_t ns)
+{
+    char files[64];
+    struct gpusys_remote_info info = {.size = sizeof info};
+    gpusys_remote_info(pull->remote, &info);
+    if (pull->files_done == 0)
+        printf("nothing to pull: %s already here, %s", files_text(files, pull->files_present),
+               pull->verify ? "verified" : "by length and time alone");
+    else
+        print_what_came(pull, ns, gpusys_transport_name(info.transport));
     putchar('\n');
 }
 
@@ -148,6 +147,7 @@ static enum exit_code pull_all(struct pull *pull, const struct call *call, uint3
         report_error(&error);
         return EXIT_FAILED;
     }
+    interrupt_catch(); /* until here a signal ends the process, and nothing is lost */
     int64_t start = gpusys_now_ns();
     code = pull_run(pull, &error);
     int64_t ns = gpusys_now_ns() - start;
@@ -174,7 +174,6 @@ static enum exit_code run(const struct call *call)
                         .verify = !options->no_verify,
                         .patience_ns = call->settings->timeout_ns > 0 ? call->settings->timeout_ns
                                                                       : default_patience_ns};
-    interrupt_catch();
     enum exit_code code = pull_all(&pull, call, (uint32_t)transport);
     clean_up(&pull);
     return code;

@@ -5,13 +5,12 @@
 
 #include <string.h>
 
-extern const struct command command_bench, command_doctor, command_doctor_child, command_help;
+extern const struct command command_bench, command_doctor, command_doctor_child, command_help, command_ls,
+    command_pull, command_serve;
 
 const struct command *const commands[] = {
-    &command_bench,
-    &command_doctor,
-    &command_help,
-    &command_doctor_child,
+    &command_serve,  &command_ls,   &command_pull,         &command_bench,
+    &command_doctor, &command_help, &command_doctor_child,
 };
 const size_t n_commands = sizeof commands / sizeof *commands;
 

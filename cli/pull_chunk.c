@@ -58,22 +58,21 @@ int chunk_ask_ahead(struct pull *pull, struct arrival *arrival, uint64_t chunk, 
     return chunk_ask(pull, arrival->entry, first, ASK_AHEAD, error);
 }
 
-/* The peer's checksum of one chunk; waits where it was not asked for before. */
-static int expected_hash(struct pull *pull, const struct plan_entry *entry, uint64_t chunk,
-                         uint8_t ret_hash[GPUSYS_HASH_BYTES], struct gpusys_error *error)
+/* Wait in short steps, so that a signal is noticed; the peer may have to read the chunk from a slow disk first. */
+static int wait_for_hash(struct pull *pull, const struct plan_entry *entry, uint64_t chunk,
+                         uint8_t (*ret_hash)[GPUSYS_HASH_BYTES], struct gpusys_error *error)
 {
-    uint8_t hash[1][GPUSYS_HASH_BYTES];
-    struct gpusys_error own = {0};
-    int code = gpusys_remote_checksums(pull->remote, entry->region, chunk, 1, hash, pull->patience_ns, &own);
-    if (code) {
-        if (own.message[0] && code != -ESTALE)
-            *error = own;
-        else
-            chunk_fail(entry, code, error);
-        return code;
+    struct ring_watch watch = ring_watch_start(&pull->ring);
+    int code;
+    while ((code = gpusys_remote_checksums(pull->remote, entry->region, chunk, 1, ret_hash, RING_TICK_NS,
+                                           NULL)) == -ETIMEDOUT) {
+        code = ring_tend(&pull->ring, error);
+        if (!code)
+            code = ring_watch_check(&pull->ring, &watch, error);
+        if (code)
+            return code;
     }
-    memcpy(ret_hash, hash[0], sizeof hash[0]);
-    return 0;
+    return code ? chunk_fail(entry, code, error) : 0;
 }
 
 /* Hash part of a local file. *ret_whole is false when it ends early. */
@@ -107,7 +106,7 @@ int chunk_compare(struct pull *pull, const struct plan_entry *entry, uint64_t ch
         return tree_fail(&pull->tree, entry->name, "cannot read what is there", code, error);
     if (whole) {
         gpusys_hasher_get(pull->hasher, here);
-        code = expected_hash(pull, entry, chunk, there, error);
+        code = wait_for_hash(pull, entry, chunk, &there, error);
         whole = !code && memcmp(here, there, sizeof here) == 0;
     }
     if (!code)
@@ -172,7 +171,7 @@ static int compare_hasher(struct pull *pull, uint8_t here[GPUSYS_HASH_BYTES],
 static int check(struct pull *pull, struct arrival *arrival, uint64_t chunk, struct gpusys_error *error)
 {
     uint8_t here[GPUSYS_HASH_BYTES], there[GPUSYS_HASH_BYTES];
-    int code = expected_hash(pull, arrival->entry, chunk, there, error);
+    int code = wait_for_hash(pull, arrival->entry, chunk, &there, error);
     if (code || compare_hasher(pull, here, there) == 0)
         return code;
     code = fetch_again(pull, arrival, chunk, error);

@@ -8,8 +8,6 @@
 
 enum { MAX_PINGS = 4 };
 
-static const int64_t tick_ns = 100000000; /* how often a wait looks at signals and at the progress line */
-
 int ring_open(struct ring *ring, struct gpusys_remote *remote, struct progress *progress, int64_t patience_ns,
               struct gpusys_error *error)
 {
@@ -105,32 +103,37 @@ int ring_tend(struct ring *ring, struct gpusys_error *error)
     return count < 0 ? fail_session(count, error) : check_signal(error);
 }
 
-/* Nothing has come for a while: is the peer alive, only slow? */
-static int ask_whether_alive(struct ring *ring, unsigned pings, struct gpusys_error *error)
+struct ring_watch ring_watch_start(const struct ring *ring)
 {
-    int code = pings < MAX_PINGS ? gpusys_remote_ping(ring->remote, ring->patience_ns) : -ETIMEDOUT;
+    return (struct ring_watch){.until_ns = gpusys_deadline_after(ring->patience_ns)};
+}
+
+int ring_watch_check(struct ring *ring, struct ring_watch *watch, struct gpusys_error *error)
+{
+    if (gpusys_now_ns() < watch->until_ns)
+        return 0;
+    int code = watch->pings++ < MAX_PINGS ? gpusys_remote_ping(ring->remote, ring->patience_ns) : -ETIMEDOUT;
+    watch->until_ns = gpusys_deadline_after(ring->patience_ns);
     return code ? fail_session(code, error) : 0;
 }
 
 static int wait_for(struct ring *ring, const struct slot *slot, struct gpusys_error *error)
 {
     struct gpusys_completion completions[RING_SLOTS];
-    int64_t patience_end = gpusys_deadline_after(ring->patience_ns);
-    unsigned pings = 0;
+    struct ring_watch watch = ring_watch_start(ring);
     while (!slot->done) {
         int code = check_signal(error);
         if (code)
             return code;
-        int count = gpusys_remote_wait(ring->remote, completions, RING_SLOTS, tick_ns);
+        int count = gpusys_remote_wait(ring->remote, completions, RING_SLOTS, RING_TICK_NS);
         mark(ring, completions, count);
         progress_refresh(ring->progress);
         if (count < 0 && count != -ETIMEDOUT)
             return fail_session(count, error);
-        if (count > 0 || gpusys_now_ns() < patience_end)
-            continue;
-        if ((code = ask_whether_alive(ring, pings++, error)))
+        if (count > 0)
+            watch = ring_watch_start(ring);
+        else if ((code = ring_watch_check(ring, &watch, error)))
             return code;
-        patience_end = gpusys_deadline_after(ring->patience_ns);
     }
     return 0;
 }

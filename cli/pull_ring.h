@@ -62,6 +62,18 @@ int ring_land(struct ring *ring, struct slot **ret_slot, struct gpusys_error *er
 /* The slot that was landed is empty again. */
 void ring_release(struct ring *ring);
 
+#define RING_TICK_NS INT64_C(100000000) /* how often a wait looks at signals and at the progress line */
+
+/* A wait for the peer: it is asked now and then whether it lives, and given up on after a few times. */
+struct ring_watch {
+    int64_t until_ns;
+    unsigned pings;
+};
+struct ring_watch ring_watch_start(const struct ring *ring);
+
+/* Call it whenever nothing has come for a tick. -ETIMEDOUT, -ECONNRESET. */
+int ring_watch_check(struct ring *ring, struct ring_watch *watch, struct gpusys_error *error);
+
 /* See to the session while busy elsewhere: completions are kept, signals and the peer's end are noticed. */
 int ring_tend(struct ring *ring, struct gpusys_error *error);
 

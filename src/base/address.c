@@ -241,9 +241,13 @@ static bool same_address(const union socket_address *one, const union socket_add
 void gs_socket_tune(int fd)
 {
     union socket_address local, peer;
-    int on = 1;
+    int on = 1, idle = 10, interval = 5, probes = 3; /* a host that vanished is noticed within half a minute */
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0 || ends_of(fd, &local, &peer) < 0)
         return;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
     if ((is_loopback(&local) && is_loopback(&peer)) || same_address(&local, &peer))
         /* a wish: a kernel without reno keeps its own */
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);

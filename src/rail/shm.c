@@ -165,25 +165,45 @@ static int refused_map(const struct gs_frame *frame, const unsigned char *body, 
     return result;
 }
 
-/* The answer to MAP. A frame comes in one piece from an honest peer; anything else is gathered under the deadline. */
-static int receive_mapped(struct gs_shm_rail *self, int64_t deadline_ns, struct gs_mapped *ret_mapped,
-                          int *ret_fd, struct gpusys_error *error)
+enum { ANSWER_MAX = GS_FRAME_BYTES + 4 + 2 + GS_TEXT_MAX };
+
+/* One frame. It comes in one piece from an honest peer; anything else is gathered under the deadline. */
+static int receive_answer(struct gs_shm_rail *self, int64_t deadline_ns, unsigned char bytes[ANSWER_MAX],
+                          struct gs_frame *ret_frame, int *ret_fd)
 {
-    unsigned char bytes[GS_FRAME_BYTES + 4 + 2 + GS_TEXT_MAX];
-    struct gs_frame frame = {0};
     size_t have = 0, want = GS_FRAME_BYTES;
     while (have < want) {
         int count = receive_with_fd(self, bytes + have, want - have, deadline_ns, ret_fd);
-        if (count < 0)
-            return gpusys_error_set_errno(error, count, "the answer to MAP");
+        if (count < 0) {
+            if (have > 0)
+                shutdown(self->socket, SHUT_RDWR); /* what follows would be taken for another frame's */
+            return count;
+        }
         have += (size_t)count;
         if (have != want || want > GS_FRAME_BYTES)
             continue;
-        if (gs_frame_decode(bytes, &frame) || frame.body_bytes > sizeof bytes - GS_FRAME_BYTES ||
-            frame.serial != self->serial)
-            return gpusys_error_set(error, -EPROTO, "the peer answered MAP with something else");
-        want += frame.body_bytes;
+        if (gs_frame_decode(bytes, ret_frame) || ret_frame->body_bytes > ANSWER_MAX - GS_FRAME_BYTES ||
+            ret_frame->serial > self->serial)
+            return -EPROTO;
+        want += ret_frame->body_bytes;
     }
+    return 0;
+}
+
+/* The answer to MAP, behind those to requests that were given up. */
+static int receive_mapped(struct gs_shm_rail *self, int64_t deadline_ns, struct gs_mapped *ret_mapped,
+                          int *ret_fd, struct gpusys_error *error)
+{
+    unsigned char bytes[ANSWER_MAX];
+    struct gs_frame frame;
+    do {
+        if (*ret_fd >= 0)
+            close(*ret_fd);
+        *ret_fd = -1;
+        int result = receive_answer(self, deadline_ns, bytes, &frame, ret_fd);
+        if (result)
+            return gpusys_error_set_errno(error, result, "the answer to MAP");
+    } while (frame.serial < self->serial);
     if (frame.type == GS_MAPPED &&
         gs_mapped_decode(bytes + GS_FRAME_BYTES, frame.body_bytes, ret_mapped) == 0)
         return 0;
@@ -297,29 +317,40 @@ static int shm_prepare(struct gs_rail *rail, const struct gs_rail_region *region
 
 /* ---- bytes ---- */
 
-/* Fault one window in. Kernels without the advice fault page by page as the bytes are touched. */
-static void populate_window(struct gs_mapping *mapping, uint64_t window)
+/*
+ * Fault one window in. Kernels without the advice (EINVAL) fault page by page as the bytes are touched; any other
+ * failure would be a SIGBUS there.
+ */
+static int populate_window(struct gs_mapping *mapping, uint64_t window)
 {
     uint64_t offset = window << GS_WINDOW_SHIFT, end = gs_map_bytes(mapping->length, mapping->huge);
     uint64_t length = end - offset < GS_WINDOW_BYTES ? end - offset : GS_WINDOW_BYTES;
-    madvise(mapping->base + offset, length, mapping->writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    int advice = mapping->writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    int result;
+    do
+        result = madvise(mapping->base + offset, length, advice);
+    while (result < 0 && (errno == EINTR || errno == EAGAIN));
+    if (result < 0 && errno != EINVAL)
+        return -EIO;
     mapping->faulted_in[window] = 1;
+    return 0;
 }
 
-static void populate(struct gs_mapping *mapping, uint64_t offset, uint64_t length)
+static int populate(struct gs_mapping *mapping, uint64_t offset, uint64_t length)
 {
-    for (uint64_t window = offset >> GS_WINDOW_SHIFT; window <= (offset + length - 1) >> GS_WINDOW_SHIFT;
-         window++)
+    int error = 0;
+    uint64_t last = (offset + length - 1) >> GS_WINDOW_SHIFT;
+    for (uint64_t window = offset >> GS_WINDOW_SHIFT; window <= last && !error; window++)
         if (!mapping->faulted_in[window])
-            populate_window(mapping, window);
+            error = populate_window(mapping, window);
+    return error;
 }
 
 int gs_shm_populate(struct gs_mapping *mapping)
 {
     if (!mapping->base)
         return -EOPNOTSUPP;
-    populate(mapping, 0, mapping->length);
-    return 0;
+    return populate(mapping, 0, mapping->length);
 }
 
 static int read_fd(const struct gs_mapping *mapping, uint64_t offset, char *buffer, size_t length)
@@ -340,14 +371,16 @@ static int read_fd(const struct gs_mapping *mapping, uint64_t offset, char *buff
 
 int gs_shm_copy(struct gs_mapping *mapping, uint8_t op, uint64_t offset, void *buffer, size_t length)
 {
+    if (offset > mapping->length || length > mapping->length - offset)
+        return -ERANGE; /* it was mapped when the peer said that the region is shorter */
     bool ready = gs_shm_is_ready(mapping, offset, length);
     bool bulk = length >= BULK_BYTES && !mapping->huge;
     if (op == GPUSYS_OP_READ && (!mapping->base || (!ready && bulk)))
         return read_fd(mapping, offset, buffer, length);
     if (!mapping->base || (op == GPUSYS_OP_WRITE && !mapping->writable))
         return -EACCES;
-    if (!ready)
-        populate(mapping, offset, length);
+    if (!ready && populate(mapping, offset, length))
+        return -EIO;
     if (op == GPUSYS_OP_READ)
         memcpy(buffer, mapping->base + offset, length);
     else

@@ -35,7 +35,7 @@ void gs_shm_release(struct gs_shm_rail *shm, uint32_t region);
 /* Move bytes now; the range was checked. 0, -ESTALE, -EIO, … */
 int gs_shm_copy(struct gs_mapping *mapping, uint8_t op, uint64_t offset, void *buffer, size_t length);
 
-/* Fault the whole mapping in. */
+/* Fault the whole mapping in. -EOPNOTSUPP: a file; -EIO: pages are missing. */
 int gs_shm_populate(struct gs_mapping *mapping);
 
 /* Can `length` bytes at `offset` be loaded (or stored) without a fault? */

@@ -27,7 +27,8 @@ struct tcp_rail {
     int fd;
     int fault; /* found while posting */
     unsigned slots_max;
-    struct gs_slice *slots[SLOTS]; /* by tag */
+    struct gs_slice
+        *slots[SLOTS]; /* by tag, from the moment the request is written: only then can it be answered */
     uint16_t free_tags[SLOTS];
     unsigned n_free;
     uint64_t bytes_out; /* payload of what is outstanding */
@@ -114,6 +115,7 @@ static void encode_requests(struct tcp_rail *self)
                                      .tag = slice->tag};
         gs_request_put(self->out + self->out_tail, &request);
         self->out_tail += GS_REQUEST_BYTES;
+        self->slots[slice->tag] = slice;
         if (slice->op != GPUSYS_OP_WRITE)
             continue;
         slice->sent = true;
@@ -166,7 +168,6 @@ static void tcp_post(struct gs_rail *rail, struct gs_slices *chain)
     struct gs_slice *slice;
     while ((slice = gs_slices_pop(chain))) {
         slice->tag = self->free_tags[--self->n_free];
-        self->slots[slice->tag] = slice;
         self->bytes_out += slice->length;
         gs_slices_push(&self->waiting, slice);
     }
@@ -344,12 +345,14 @@ static int tcp_abandon(struct gs_rail *rail, const void *owner, struct gs_slices
 static void tcp_quiesce(struct gs_rail *rail, struct gs_slices *outstanding)
 {
     struct tcp_rail *self = self_of(rail);
+    struct gs_slice *slice;
     shutdown(self->fd, SHUT_RDWR);
     for (unsigned i = 0; i < self->slots_max; i++)
         if (self->slots[i])
             gs_slices_push(outstanding, self->slots[i]);
     memset(self->slots, 0, sizeof self->slots);
-    self->waiting = (struct gs_slices){0};
+    while ((slice = gs_slices_pop(&self->waiting)))
+        gs_slices_push(outstanding, slice);
     self->writing = self->landing = NULL;
     self->out_head = self->out_tail = 0;
 }

@@ -62,7 +62,16 @@ struct gs_sum_ask {
     uint8_t hashes[][GPUSYS_HASH_BYTES];
 };
 
+/* The mapped region that was used last, once all of it is faulted in: what a short read or write needs, and no more. */
+struct gs_hot {
+    uint64_t bytes; /* 0: none */
+    char *base;
+    uint32_t region;
+    bool writable;
+};
+
 struct gpusys_remote {
+    struct gs_hot hot;
     struct gs_channel channel;
     uint64_t serial; /* the last one used */
     int dead;        /* why the session is over; 0: it is not */
@@ -100,6 +109,7 @@ struct gpusys_remote {
     struct gs_slices again; /* to be sent once more, before anything new */
     struct gs_slice *spare_slices;
     int64_t next_deadline_ns;
+    uint64_t news; /* counts messages of the peer and batches that ended */
 };
 
 /* ---- control (remote/control.c) ---- */
@@ -138,7 +148,8 @@ void gs_sums_free(struct gpusys_remote *remote);
 
 /* ---- engine (remote/engine.c) ---- */
 
-/* Wait at most until the deadline for something to happen, and let it happen. */
+/* Wait at most until the deadline for something to happen, and let it happen. -ETIMEDOUT once the deadline is past,
+ * whatever happened: look for what you waited for first. */
 int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns);
 
 /* The peer delivered the note with that serial. True: a batch had it. */

@@ -39,8 +39,7 @@ static int keep_answer(struct gpusys_remote *remote, const struct gs_frame *fram
 
 static int dispatch(struct gpusys_remote *remote, const struct gs_frame *frame, const unsigned char *body)
 {
-    if (frame->serial && frame->serial == remote->awaited)
-        return keep_answer(remote, frame, body);
+    remote->news++;
     switch (frame->type) {
     case GS_CHANGED: changed(remote, body, frame->body_bytes); return 0;
     case GS_NOTED: return gs_engine_noted(remote, frame->serial, 0) ? 0 : -EPROTO;
@@ -48,6 +47,8 @@ static int dispatch(struct gpusys_remote *remote, const struct gs_frame *frame, 
     case GS_PING: return gs_empty_encode(&remote->channel.out, GS_PONG, frame->serial);
     default: break;
     }
+    if (frame->serial && frame->serial == remote->awaited)
+        return keep_answer(remote, frame, body);
     if (gs_sums_answer(remote, frame, body))
         return 0;
     if (frame->type == GS_REFUSED && frame->serial && gs_engine_noted(remote, frame->serial, -EPROTO))
@@ -56,9 +57,11 @@ static int dispatch(struct gpusys_remote *remote, const struct gs_frame *frame, 
                                            : -EPROTO; /* late answers to calls that timed out are dropped */
 }
 
-static int receive_all(struct gpusys_remote *remote)
+/* A peer that floods us neither keeps us here nor has answers pile up: the rest is read in a later turn. */
+static int receive_some(struct gpusys_remote *remote)
 {
-    for (;;) {
+    enum { MESSAGES = 64, ANSWERS_BYTES = 256 * 1024 };
+    for (unsigned i = 0; i < MESSAGES && gs_bytes_queued(&remote->channel.out) < ANSWERS_BYTES; i++) {
         struct gs_frame frame;
         const unsigned char *body;
         int error = gs_channel_receive(&remote->channel, 0, &frame, &body);
@@ -67,13 +70,14 @@ static int receive_all(struct gpusys_remote *remote)
         if (error)
             return error == -EAGAIN ? 0 : error;
     }
+    return 0;
 }
 
 int gs_control_progress(struct gpusys_remote *remote)
 {
     if (remote->dead)
         return remote->dead;
-    int error = receive_all(remote);
+    int error = receive_some(remote);
     if (!error) {
         error = gs_channel_flush(&remote->channel, 0);
         error = error == -EAGAIN ? 0 : error;
@@ -89,10 +93,9 @@ int gs_control_await(struct gpusys_remote *remote, uint64_t serial, int64_t dead
     int error = gs_control_progress(remote);
     while (!error && remote->awaited)
         error = gs_engine_turn(remote, deadline_ns) ?: remote->dead;
-    if (remote->awaited == serial)
-        remote->awaited = 0; /* a late answer is dropped */
-    else if (!error || error == -ETIMEDOUT || error == -EAGAIN)
-        error = 0;
+    if (!remote->awaited)
+        return 0; /* the answer counts, even when the session ended right behind it */
+    remote->awaited = 0; /* a late answer is dropped */
     return error == -EAGAIN ? -ETIMEDOUT : error;
 }
 

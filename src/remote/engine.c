@@ -88,18 +88,33 @@ static bool is_busy(const struct gpusys_remote *remote)
     return false;
 }
 
-/* Keep the caller's descriptor truthful: readable when there are completions, work at hand, or a deadline has come. */
+/* When the engine has something to do even if no descriptor says so, but not after `deadline_ns`. */
+static int64_t earliest(const struct gpusys_remote *remote, int64_t deadline_ns)
+{
+    if (remote->next_deadline_ns < deadline_ns)
+        deadline_ns = remote->next_deadline_ns;
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        if (gs_lane_retry_at(&remote->lanes[i]) < deadline_ns)
+            deadline_ns = gs_lane_retry_at(&remote->lanes[i]);
+    return deadline_ns;
+}
+
+/*
+ * Keep the caller's descriptor truthful: readable when there are completions, work at hand, or the time has come for a
+ * deadline or for a dead lane's next attempt.
+ */
 static void signal_caller(struct gpusys_remote *remote)
 {
     if (remote->event < 0)
         return;
-    if (remote->first_done || is_busy(remote) || remote->dead)
+    if (remote->first_done || is_busy(remote) || remote->dead || gs_channel_has_input(&remote->channel))
         raise_event(remote->event);
     else
         drain(remote->event);
-    if (remote->timer_at == remote->next_deadline_ns)
+    int64_t at = earliest(remote, GPUSYS_NO_DEADLINE);
+    if (remote->timer_at == at)
         return;
-    remote->timer_at = remote->next_deadline_ns;
+    remote->timer_at = at;
     struct itimerspec when = {0};
     if (remote->timer_at != GPUSYS_NO_DEADLINE) {
         when.it_value.tv_sec = remote->timer_at / 1000000000;
@@ -190,6 +205,7 @@ static void end_batch(struct gpusys_remote *remote, struct gs_batch *batch)
     batch->next = NULL;
     *remote->last_done = batch;
     remote->last_done = &batch->next;
+    remote->news++;
 }
 
 /* Every byte is there: the note goes out, and the batch ends with the peer's word that it was delivered. */
@@ -238,15 +254,19 @@ void gs_engine_again(struct gpusys_remote *remote, struct gs_slice *slice, int w
 {
     const struct gs_listed *listed = gs_listed_at(remote, slice->region);
     slice->status = !listed ? -ENOENT : listed->changed ? -ESTALE : why;
-    if (slice->owner && !remote->dead && listed && !listed->changed && slice->failures++ < FAILURES_MAX)
+    if (slice->owner && !remote->dead && listed && !listed->changed && slice->failures++ < FAILURES_MAX) {
         gs_slices_push(&remote->again, slice);
-    else
-        complete(remote, slice);
+        return;
+    }
+    struct gs_batch *batch = slice->owner;
+    if (batch && slice->op == GPUSYS_OP_WRITE)
+        batch->flags |= GPUSYS_COMPLETION_REMOTE_UNDEFINED; /* a dead rail may have carried some of it */
+    complete(remote, slice);
 }
 
 bool gs_engine_noted(struct gpusys_remote *remote, uint64_t serial, int status)
 {
-    struct gs_batch *batch = remote->oldest;
+    struct gs_batch *batch = serial ? remote->oldest : NULL; /* 0 is what batches without a note have */
     while (batch && batch->note_serial != serial)
         batch = batch->newer;
     if (!batch)
@@ -276,8 +296,13 @@ static struct gs_slice *cut(struct gpusys_remote *remote, uint64_t slice_bytes)
         batch = batch->newer;
     remote->cutting = batch;
     struct gs_slice *slice = batch ? new_slice(remote) : NULL;
-    if (!slice)
+    if (!slice) {
+        if (batch && !batch->pending) { /* nothing of it is under way that would bring us here again */
+            batch->status = -ENOMEM;
+            end_if_done(remote, batch);
+        }
         return NULL;
+    }
     const struct gpusys_io *io = &batch->ios[batch->at];
     uint64_t left = io->length - batch->at_offset,
              most = slice_bytes + slice_bytes / 4; /* no crumbs at the end */
@@ -353,6 +378,7 @@ static bool has_writes(const struct gs_batch *batch)
 /* After this nothing of the session touches the batch's buffers. */
 static void expire(struct gpusys_remote *remote, struct gs_batch *batch)
 {
+    batch->pending++; /* a lane that dies here must not end it */
     for (unsigned i = 0; i < remote->n_lanes; i++) {
         struct gs_lane *lane = &remote->lanes[i];
         struct gs_slices dropped = {0};
@@ -360,9 +386,11 @@ static void expire(struct gpusys_remote *remote, struct gs_batch *batch)
         batch->pending -= drop_all(remote, &dropped);
         if (error)
             gs_lane_died(remote, lane, error);
+        if (remote->dead)
+            return; /* which ended every batch */
     }
-    batch->pending -= drop_from(remote, &remote->again, batch);
-    bool undefined = batch->pending > 0;
+    bool undefined = batch->pending > 1;
+    drop_from(remote, &remote->again, batch);
     for (unsigned i = 0; i < remote->n_lanes; i++)
         drop_from(remote, &remote->lanes[i].fenced, batch);
     batch->pending = 0;
@@ -379,12 +407,16 @@ static void expire_due(struct gpusys_remote *remote)
     int64_t now = gpusys_now_ns(), next = GPUSYS_NO_DEADLINE;
     if (now < remote->next_deadline_ns)
         return;
-    for (struct gs_batch *batch = remote->oldest, *newer; batch; batch = newer) {
-        newer = batch->newer;
-        if (batch->deadline_ns <= now)
+    for (struct gs_batch *batch = remote->oldest; batch;) {
+        if (batch->deadline_ns <= now) {
             expire(remote, batch);
-        else if (batch->deadline_ns < next)
+            next = GPUSYS_NO_DEADLINE;
+            batch = remote->oldest; /* it may have taken others with it */
+            continue;
+        }
+        if (batch->deadline_ns < next)
             next = batch->deadline_ns;
+        batch = batch->newer;
     }
     remote->next_deadline_ns = next;
 }
@@ -450,23 +482,14 @@ static void watch_all(struct gpusys_remote *remote)
     }
 }
 
+/* The control stream first: what it brings may give the lanes something to do. */
 static void feed_all(struct gpusys_remote *remote)
 {
-    for (unsigned i = 0; i < remote->n_lanes && (remote->cutting || remote->again.first); i++)
-        feed(remote, &remote->lanes[i]);
     if (gs_channel_has_output(&remote->channel))
         gs_control_progress(remote);
+    for (unsigned i = 0; i < remote->n_lanes && (remote->cutting || remote->again.first); i++)
+        feed(remote, &remote->lanes[i]);
     watch_all(remote);
-}
-
-static int64_t earliest(const struct gpusys_remote *remote, int64_t deadline_ns)
-{
-    if (remote->next_deadline_ns < deadline_ns)
-        deadline_ns = remote->next_deadline_ns;
-    for (unsigned i = 0; i < remote->n_lanes; i++)
-        if (gs_lane_retry_at(&remote->lanes[i]) < deadline_ns)
-            deadline_ns = gs_lane_retry_at(&remote->lanes[i]);
-    return deadline_ns;
 }
 
 int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
@@ -474,8 +497,11 @@ int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
     struct epoll_event events[EVENTS_AT_ONCE];
     if (remote->dead)
         return remote->dead;
+    uint64_t news = remote->news;
     feed_all(remote);
-    bool busy = is_busy(remote) || remote->first_done || gs_channel_has_input(&remote->channel);
+    if (remote->dead)
+        return remote->dead;
+    bool busy = is_busy(remote) || remote->news != news || gs_channel_has_input(&remote->channel);
     int timeout = busy ? 0 : gs_deadline_ms(earliest(remote, deadline_ns));
     int count = epoll_wait(remote->epoll, events, EVENTS_AT_ONCE, timeout);
     for (int i = 0; i < count; i++)
@@ -489,8 +515,7 @@ int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
     expire_due(remote);
     feed_all(remote);
     signal_caller(remote);
-    bool late = deadline_ns != GPUSYS_NO_DEADLINE && (deadline_ns <= 0 || gpusys_now_ns() >= deadline_ns);
-    return count <= 0 && !busy && late ? -ETIMEDOUT : 0;
+    return deadline_ns != GPUSYS_NO_DEADLINE && gpusys_now_ns() >= deadline_ns ? -ETIMEDOUT : 0;
 }
 
 void gs_engine_close(struct gpusys_remote *remote)

@@ -41,17 +41,38 @@ void gs_files_free(struct gs_files *files)
     pthread_mutex_destroy(&files->lock);
 }
 
-int gs_root_open(struct gs_root **ret_root, const char *path, struct gpusys_error *error)
+/* The directory behind `fd` as a root, which takes the descriptor over; NULL: out of memory. */
+static struct gs_root *share_root(struct gs_files *files, int fd, const struct stat *status)
 {
-    struct gs_root *root = malloc(sizeof *root);
-    if (!root)
-        return gpusys_error_set_errno(error, -ENOMEM, "%s", path);
-    root->holders = 1;
-    root->fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (root->fd < 0) {
-        int code = -errno;
-        free(root);
-        return gpusys_error_set_errno(error, code, "%s", path);
+    struct gs_root *root;
+    pthread_mutex_lock(&files->lock);
+    for (root = files->roots; root; root = root->next)
+        if (root->device == status->st_dev && root->inode == status->st_ino)
+            break;
+    if (root) {
+        root->holders++;
+        close(fd);
+    } else if ((root = malloc(sizeof *root))) {
+        *root = (struct gs_root){
+            .fd = fd, .device = status->st_dev, .inode = status->st_ino, .holders = 1, .next = files->roots};
+        files->roots = root;
+    }
+    pthread_mutex_unlock(&files->lock);
+    return root;
+}
+
+int gs_root_open(struct gs_root **ret_root, struct gs_files *files, const char *path,
+                 struct gpusys_error *error)
+{
+    struct stat status;
+    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return gpusys_error_set_errno(error, -errno, "%s", path);
+    int code = fstat(fd, &status) < 0 ? -errno : 0;
+    struct gs_root *root = code ? NULL : share_root(files, fd, &status);
+    if (!root) {
+        close(fd);
+        return gpusys_error_set_errno(error, code ? code : -ENOMEM, "%s", path);
     }
     *ret_root = root;
     return 0;
@@ -71,6 +92,11 @@ void gs_root_drop(struct gs_files *files, struct gs_root *root)
         return;
     pthread_mutex_lock(&files->lock);
     bool last = --root->holders == 0;
+    struct gs_root **link = &files->roots;
+    while (last && *link != root)
+        link = &(*link)->next;
+    if (last)
+        *link = root->next;
     pthread_mutex_unlock(&files->lock);
     if (!last)
         return;

@@ -27,8 +27,11 @@ bool gs_file_identity_same(const struct gs_file_identity *a, const struct gs_fil
 
 /* A directory that is served; files hold it. */
 struct gs_root {
-    int fd;           /* O_PATH */
-    unsigned holders; /* under the files' lock */
+    int fd; /* O_PATH */
+    dev_t device;
+    ino_t inode;
+    unsigned holders;     /* under the files' lock, and so is the list */
+    struct gs_root *next; /* among those in use */
 };
 
 struct gs_file {
@@ -45,13 +48,15 @@ struct gs_files {
     pthread_mutex_t lock;
     unsigned open, limit;
     struct gs_file *newest, *oldest;
+    struct gs_root *roots;
 };
 
 int gs_files_init(struct gs_files *files);
 void gs_files_free(struct gs_files *files);
 
-/* A root for `path` (a directory). */
-int gs_root_open(struct gs_root **ret_root, const char *path, struct gpusys_error *error);
+/* A root for `path` (a directory); one that is in use already serves again. */
+int gs_root_open(struct gs_root **ret_root, struct gs_files *files, const char *path,
+                 struct gpusys_error *error);
 struct gs_root *gs_root_hold(struct gs_files *files, struct gs_root *root);
 void gs_root_drop(struct gs_files *files, struct gs_root *root);
 

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <gpusys/deadline.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -93,11 +94,14 @@ static void start_reconnect(struct gpusys_remote *remote, struct gs_lane *lane)
     struct gs_reconnect *self = new_reconnect(remote, lane);
     pthread_attr_t attributes;
     pthread_t thread;
+    sigset_t all;
+    sigfillset(&all);
     lane->retry_at_ns = GPUSYS_NO_DEADLINE;
     if (!self)
         return;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setsigmask_np(&attributes, &all); /* signals are for the application's threads */
     if (pthread_create(&thread, &attributes, reconnect_main, self))
         free_reconnect(self);
     else

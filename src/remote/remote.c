@@ -105,7 +105,7 @@ static int check_proof(const struct opening *opening, const struct gs_welcome *w
     if (opening->has_cookie &&
         gs_secret_equal(welcome->cookie, opening->cookie + GS_COOKIE_BYTES / 2, sizeof welcome->cookie))
         return 0;
-    if (gs_secret_equal(welcome->cookie, none, sizeof none)) {
+    if (!opening->options.cookie_file && gs_secret_equal(welcome->cookie, none, sizeof none)) {
         gs_log(GPUSYS_LOG_WARN,
                "%s: nothing proves who serves there, and nothing keeps others from reading along", address);
         return 0;
@@ -185,7 +185,8 @@ static int choose_shm(struct opening *opening)
     if (!result) {
         remote->shm = gs_shm_of(remote->lanes[0].rail);
         remote->transport = GPUSYS_TRANSPORT_SHM;
-        snprintf(remote->reason, sizeof remote->reason, "shm: same host, proved over its Unix socket");
+        snprintf(remote->reason, sizeof remote->reason, "%s, proved over its Unix socket",
+                 opening->options.require ? "required; same host" : "same host");
         return 0;
     }
     snprintf(opening->why_not, sizeof opening->why_not, "%s", fault.message);
@@ -206,10 +207,11 @@ static int choose_tcp(struct opening *opening)
     if (result)
         return result;
     remote->transport = GPUSYS_TRANSPORT_TCP;
-    snprintf(remote->reason, sizeof remote->reason, "tcp%s: %s%s",
-             opening->local && strncmp(remote->address, "unix:", 5) != 0 ? " (reno on loopback)" : "",
-             opening->options.require == GPUSYS_TRANSPORT_TCP ? "" : "no shm: ",
-             opening->options.require == GPUSYS_TRANSPORT_TCP ? "as required" : opening->why_not);
+    bool reno = opening->local && strncmp(remote->address, "unix:", 5) != 0;
+    bool required = opening->options.require == GPUSYS_TRANSPORT_TCP;
+    snprintf(remote->reason, sizeof remote->reason, "%s%s%s",
+             required ? "required" : "no verbs in this build; no shm: ", required ? "" : opening->why_not,
+             reno ? "; reno, since both ends are on loopback" : "");
     return 0;
 }
 
@@ -242,7 +244,8 @@ static int say_ready(struct opening *opening)
     remote->slice_bytes = asked ? asked : own;
     if (remote->slice_bytes > remote->target.slice_max)
         remote->slice_bytes = remote->target.slice_max;
-    gs_log(GPUSYS_LOG_INFO, "%s: %s", remote->address, remote->reason);
+    gs_log(GPUSYS_LOG_INFO, "%s: %s (%s)", remote->address, gpusys_transport_name(remote->transport),
+           remote->reason);
     return gs_control_ask(remote, serial, GS_GO, "READY", opening->deadline_ns, opening->error);
 }
 
@@ -312,6 +315,7 @@ void gs_remote_fail(struct gpusys_remote *remote, int why)
     if (remote->dead)
         return;
     remote->dead = why;
+    remote->hot = (struct gs_hot){0};
     gs_log(GPUSYS_LOG_WARN, "%s: the session is over: %s", remote->address, strerrordesc_np(-why));
     gs_engine_fail_all(remote, why);
 }
@@ -390,10 +394,12 @@ int gpusys_remote_map(struct gpusys_remote *remote, uint32_t region, int64_t tim
 {
     struct gs_mapping *mapping = NULL;
     int result = mapping_of(remote, region, timeout_ns, &mapping, error);
-    if (!result && gs_shm_populate(mapping))
-        result = gpusys_error_set(
-            error, -EOPNOTSUPP, "region %u is a file, which may shrink under a mapping: read its descriptor",
-            region);
+    if (!result && (result = gs_shm_populate(mapping)) == -EOPNOTSUPP)
+        gpusys_error_set(error, result,
+                         "region %u is a file, which may shrink under a mapping: read its descriptor",
+                         region);
+    else if (result == -EIO)
+        gpusys_error_set(error, result, "region %u: its memory is not all there", region);
     if (!result)
         *ret_address = mapping->base;
     return result;
@@ -401,6 +407,7 @@ int gpusys_remote_map(struct gpusys_remote *remote, uint32_t region, int64_t tim
 
 void gpusys_remote_release(struct gpusys_remote *remote, uint32_t region)
 {
+    remote->hot = (struct gs_hot){0};
     if (remote->shm)
         gs_shm_release(remote->shm, region);
 }
@@ -419,15 +426,36 @@ static int move(struct gpusys_remote *remote, const struct gpusys_io *io, int64_
     return error ? error : completion.status;
 }
 
-/* The mapping when these bytes can be touched at once. */
-static inline struct gs_mapping *at_hand(const struct gpusys_remote *remote, uint32_t region, uint64_t offset,
-                                         uint64_t length)
+/* Remember the region when all of it is faulted in. */
+static void heat(struct gpusys_remote *remote, uint32_t region)
 {
     struct gs_mapping *mapping = remote->shm && !remote->dead ? gs_shm_mapping(remote->shm, region) : NULL;
-    if (!mapping || offset > mapping->length || length > mapping->length - offset ||
-        !gs_shm_is_ready(mapping, offset, length))
-        return NULL;
-    return mapping;
+    if (!mapping || !gs_shm_is_ready(mapping, 0, mapping->length))
+        return;
+    remote->hot = (struct gs_hot){
+        .bytes = mapping->length, .base = mapping->base, .region = region, .writable = mapping->writable};
+}
+
+/* The way without the hot entry: a mapping whose bytes can be touched at once, or the engine. */
+__attribute__((noinline)) static int move_slowly(struct gpusys_remote *remote, uint8_t op, uint32_t region,
+                                                 uint64_t offset, void *buffer, uint64_t length,
+                                                 int64_t timeout_ns)
+{
+    struct gs_mapping *mapping = remote->shm && !remote->dead ? gs_shm_mapping(remote->shm, region) : NULL;
+    if (mapping && offset <= mapping->length && length <= mapping->length - offset &&
+        gs_shm_is_ready(mapping, offset, length)) {
+        heat(remote, region);
+        return gs_shm_copy(mapping, op, offset, buffer, (size_t)length);
+    }
+    struct gpusys_io io = {.op = op, .region = region, .offset = offset, .buffer = buffer, .length = length};
+    return move(remote, &io, timeout_ns);
+}
+
+static inline bool is_hot(const struct gpusys_remote *remote, uint32_t region, uint64_t offset,
+                          uint64_t length)
+{
+    const struct gs_hot *hot = &remote->hot;
+    return region == hot->region && offset < hot->bytes && length - 1 < hot->bytes - offset;
 }
 
 /* Word by word where a call of memcpy would cost more than the bytes. */
@@ -438,34 +466,24 @@ static inline void copy(void *to, const void *from, uint64_t length)
     else if (length == 4)
         memcpy(to, from, 4);
     else
-        memcpy(to, from, length);
+        memcpy(to, from, (size_t)length);
 }
 
 int gpusys_remote_read(struct gpusys_remote *remote, uint32_t region, uint64_t offset, void *buffer,
                        uint64_t length, int64_t timeout_ns)
 {
-    const struct gs_mapping *mapping = at_hand(remote, region, offset, length);
-    if (mapping) {
-        copy(buffer, mapping->base + offset, length);
-        return 0;
-    }
-    struct gpusys_io io = {
-        .op = GPUSYS_OP_READ, .region = region, .offset = offset, .buffer = buffer, .length = length};
-    return move(remote, &io, timeout_ns);
+    if (!is_hot(remote, region, offset, length))
+        return move_slowly(remote, GPUSYS_OP_READ, region, offset, buffer, length, timeout_ns);
+    copy(buffer, remote->hot.base + offset, length);
+    return 0;
 }
 
 int gpusys_remote_write(struct gpusys_remote *remote, uint32_t region, uint64_t offset, const void *buffer,
                         uint64_t length, int64_t timeout_ns)
 {
-    struct gs_mapping *mapping = at_hand(remote, region, offset, length);
-    if (mapping && mapping->writable) {
-        copy(mapping->base + offset, buffer, length);
-        return 0;
-    }
-    struct gpusys_io io = {.op = GPUSYS_OP_WRITE,
-                           .region = region,
-                           .offset = offset,
-                           .buffer = (void *)(uintptr_t)buffer,
-                           .length = length};
-    return move(remote, &io, timeout_ns);
+    if (!remote->hot.writable || !is_hot(remote, region, offset, length))
+        return move_slowly(remote, GPUSYS_OP_WRITE, region, offset, (void *)(uintptr_t)buffer, length,
+                           timeout_ns);
+    copy(remote->hot.base + offset, buffer, length);
+    return 0;
 }

@@ -89,7 +89,7 @@ int gs_runtime_path(char ret_path[GS_PATH_BYTES], const struct gs_address *addre
     if (address->is_unix)
         length = snprintf(ret_path, GS_PATH_BYTES, "%s.%s", address->host, kind);
     else
-        length = snprintf(ret_path, GS_PATH_BYTES, "%s/tcp-%u.%s", directory, address->port, kind);
+        length = snprintf(ret_path, GS_PATH_BYTES, "%s/tcp-%s-%u.%s", directory, address->host, address->port, kind);
     if (length >= GS_PATH_BYTES)
         return gpusys_error_set(error, -ENAMETOOLONG, "the path of the %s file is too long", kind);
     return 0;

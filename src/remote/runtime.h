@@ -20,7 +20,7 @@ enum { GS_PATH_BYTES = 512 };
 int gs_runtime_directory(char ret_path[GS_PATH_BYTES], struct gpusys_error *error);
 
 /*
- * The file beside the listener at `address`: in the runtime directory "tcp-PORT.KIND", for a Unix socket "PATH.KIND".
+ * The file beside the listener at `address`: in the runtime directory "tcp-HOST-PORT.KIND", for a Unix socket "PATH.KIND".
  */
 int gs_runtime_path(char ret_path[GS_PATH_BYTES], const struct gs_address *address, const char *kind,
                     struct gpusys_error *error);

@@ -128,6 +128,9 @@ void gs_conn_complain(struct gs_conn *conn, const char *format, ...) GPUSYS_PRIN
 /* Send what is queued and watch for what is needed next. Closes the connection when the stream is dead. */
 void gs_conn_settle(struct gs_conn *conn);
 
+/* After a job has ended: answer what waited for that, and read on. */
+void gs_conn_resume(struct gs_conn *conn);
+
 void gs_conn_hold_job(struct gs_conn *conn);
 bool gs_conn_drop_job(
     struct gs_conn *conn); /* false: the connection is gone, and freed if this was its last job */

@@ -143,7 +143,10 @@ static void attach(struct gs_conn *conn)
         gs_conn_refuse(conn, conn->attach_serial, GS_REFUSED_SESSION, "no session of that name");
         return;
     }
-    if (session->rails[conn->attach.rail]) {
+    struct gs_conn *before = session->rails[conn->attach.rail];
+    if (before && (int32_t)(conn->attach.generation - before->generation) > 0) {
+        gs_conn_close(before); /* the client gave it up; we may never hear of that from a dead network */
+    } else if (before) {
         gs_conn_refuse(conn, conn->attach_serial, GS_REFUSED_SESSION, "rail %u is attached already",
                        conn->attach.rail);
         return;
@@ -305,6 +308,19 @@ void gs_conn_settle(struct gs_conn *conn)
     gs_loop_change(conn->worker->loop, &conn->source, events);
 }
 
+/* Input that came together with what filled our limits is still in the channel, where a poll does not see it: go on
+ * until nothing moves. */
+void gs_conn_resume(struct gs_conn *conn)
+{
+    do {
+        if (receive_messages(conn))
+            return;
+        gs_conn_settle(conn);
+    } while (may_receive(conn) && gs_channel_has_input(&conn->channel));
+    if (!conn->closed && conn->role == GS_ROLE_FAREWELL)
+        farewell(conn);
+}
+
 static void conn_ready(struct gs_source *source, uint32_t events)
 {
     struct gs_conn *conn = (struct gs_conn *)((char *)source - offsetof(struct gs_conn, source));
@@ -315,14 +331,7 @@ static void conn_ready(struct gs_source *source, uint32_t events)
         gs_tcp_serve_ready(conn);
         return;
     }
-    /* Input that came together with what filled our limits is still in the channel: go on until nothing moves. */
-    do {
-        if (receive_messages(conn))
-            return;
-        gs_conn_settle(conn);
-    } while (may_receive(conn) && gs_channel_has_input(&conn->channel));
-    if (!conn->closed && conn->role == GS_ROLE_FAREWELL)
-        farewell(conn);
+    gs_conn_resume(conn);
 }
 
 /* ---- arrival and time ---- */
@@ -369,20 +378,25 @@ void gs_conn_accept(struct gpusys_peer *peer, int fd)
     gs_loop_post(conn->worker->loop, &conn->task);
 }
 
+static struct gs_conn *find_late(const struct gs_worker *worker)
+{
+    int64_t now = gpusys_now_ns();
+    struct gs_conn *conn = worker->conns;
+    while (conn && conn->deadline_ns > now)
+        conn = conn->next;
+    return conn;
+}
+
 void gs_worker_tick(void *context)
 {
     struct gs_worker *worker = context;
-    int64_t now = gpusys_now_ns();
-    for (struct gs_conn *conn = worker->conns, *next; conn; conn = next) {
-        next = conn->next;
-        if (conn->deadline_ns > now)
-            continue;
-        if (conn->role == GS_ROLE_OPENING) {
-            gs_conn_complain(conn, "said nothing that makes a whole message in time: disconnected");
+    struct gs_conn *late;
+    while ((late = find_late(worker))) { /* from the start each time: a control stream takes its rails along */
+        if (late->role != GS_ROLE_FAREWELL) {
+            gs_conn_complain(late, "did not complete its opening in time: disconnected");
             atomic_fetch_add(&worker->peer->refused_total, 1);
         }
-        gs_conn_close(
-            conn); /* only openings and farewells have a deadline, and those take no other with them */
+        gs_conn_close(late);
     }
 }
 

@@ -113,7 +113,7 @@ void gs_session_open(struct gs_conn *conn, uint64_t serial, const struct gs_hell
     session->control = conn;
     conn->session = session;
     conn->role = GS_ROLE_CONTROL;
-    conn->deadline_ns = GPUSYS_NO_DEADLINE;
+    conn->deadline_ns = gpusys_deadline_after(peer->step_timeout_ns); /* until READY */
     link_session(peer, session);
     atomic_fetch_add(&peer->clients_total, 1);
     gs_log(GPUSYS_LOG_INFO, "%s: client %llu is \"%.*s\"", conn->name, (unsigned long long)session->number,
@@ -195,15 +195,18 @@ struct sum_job {
     struct gs_region *region;
     struct gs_sum sum;
     uint64_t serial;
+    uint32_t done; /* chunks of them */
     int error;
     uint8_t hashes[][GPUSYS_HASH_BYTES];
 };
 
+/* A few chunks; then the pool's other work has its turn. */
 static void sum_work(struct gs_job *job)
 {
+    enum { CHUNKS = 2 };
     struct sum_job *self = (struct sum_job *)job;
-    for (uint32_t i = 0; i < self->sum.count && !self->error; i++)
-        self->error = gs_region_sum(self->region, self->sum.first + i, self->hashes[i]);
+    for (unsigned i = 0; i < CHUNKS && self->done < self->sum.count && !self->error; i++, self->done++)
+        self->error = gs_region_sum(self->region, self->sum.first + self->done, self->hashes[self->done]);
 }
 
 static void decline_errno(struct gs_conn *conn, uint64_t serial, const struct gs_region *region, int error)
@@ -222,6 +225,10 @@ static void sum_done(struct gs_task *task)
 {
     struct sum_job *self = (struct sum_job *)task;
     struct gs_conn *conn = self->conn;
+    if (!conn->closed && !self->error && self->done < self->sum.count) {
+        gs_pool_submit(conn->worker->peer->pool, &self->job);
+        return;
+    }
     if (gs_conn_drop_job(conn)) {
         struct gs_sums sums = {.region = self->sum.region,
                                .first = self->sum.first,
@@ -231,7 +238,7 @@ static void sum_done(struct gs_task *task)
             decline_errno(conn, self->serial, self->region, self->error);
         else if (gs_sums_encode(&conn->channel.out, self->serial, &sums))
             gs_conn_close(conn);
-        gs_conn_settle(conn);
+        gs_conn_resume(conn);
     }
     gs_region_drop(self->region);
     free(self);
@@ -321,7 +328,7 @@ static void arena_done(struct gs_task *task)
     struct gpusys_peer *peer = conn->worker->peer;
     if (gs_conn_drop_job(conn)) {
         grant(conn, self);
-        gs_conn_settle(conn);
+        gs_conn_resume(conn);
     } else {
         unreserve(peer, self->region->length);
     }
@@ -413,8 +420,9 @@ static int note(struct gs_conn *conn, uint64_t serial, const unsigned char *body
 
 static int ready(struct gs_conn *conn, uint64_t serial, const struct gs_ready *message)
 {
-    gs_log(GPUSYS_LOG_INFO, "client %llu uses %s: %.*s", (unsigned long long)conn->session->number,
+    gs_log(GPUSYS_LOG_INFO, "client %llu uses %s (%.*s)", (unsigned long long)conn->session->number,
            gpusys_transport_name(message->transport), message->reason.length, message->reason.at);
+    conn->deadline_ns = GPUSYS_NO_DEADLINE;
     return gs_empty_encode(&conn->channel.out, GS_GO, serial);
 }
 

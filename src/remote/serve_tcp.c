@@ -289,19 +289,18 @@ static int send_long(struct gs_tcp_serve *tcp)
 /* ---- reads ---- */
 
 /* Copy a short piece of a file to `to` without waiting for its disk. */
-static int copy_file(struct gs_tcp_serve *tcp, struct gs_region *region, const struct gs_request *request,
-                     void *to)
+static int copy_file(struct gs_tcp_serve *tcp, struct gs_region *region, const struct gs_request *request, void *to)
 {
     struct iovec iov = {.iov_base = to, .iov_len = request->length};
-    if (!tcp->warm && !region->file.in_memory) {
-        ssize_t count = preadv2(tcp->pinned_fd, &iov, 1, (off_t)request->offset, RWF_NOWAIT);
-        if (count == (ssize_t)request->length)
-            return 0;
-        if (count >= 0 || errno == EAGAIN || errno == EOPNOTSUPP)
-            return park(tcp, region, request->offset, request->length);
-        return -errno;
+    bool at_once = tcp->warm || region->file.in_memory;
+    ssize_t count = preadv2(tcp->pinned_fd, &iov, 1, (off_t)request->offset, at_once ? 0 : RWF_NOWAIT);
+    if (count == (ssize_t)request->length) {
+        tcp->warm = false;
+        return 0;
     }
-    tcp->warm = false;
+    if (!at_once && (count >= 0 || errno == EAGAIN || errno == EOPNOTSUPP))
+        return park(tcp, region, request->offset, request->length);
+    tcp->warm = false; /* slow, but it tells a short read from a file that ended */
     return gs_region_pread(region, tcp->pinned_fd, to, request->length, request->offset);
 }
 

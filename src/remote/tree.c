@@ -195,7 +195,7 @@ static int scan_link(struct scan *scan, const struct level *up, const char *name
     if (length <= 1 || resolved[0] != '/')
         return gpusys_error_set(scan->error, -ELOOP, "the link \"%s\" leads to no path", name);
     resolved[length] = 0;
-    int result = scan->system ? 0 : gs_root_open(&scan->system, "/", scan->error);
+    int result = scan->system ? 0 : gs_root_open(&scan->system, scan->files, "/", scan->error);
     return result ? result : scan_thing(scan, up, name, scan->system, resolved + 1, &status);
 }
 
@@ -272,7 +272,7 @@ static int scan_top(struct scan *scan, const char *path)
         return gpusys_error_set_errno(scan->error, -errno, "cannot serve \"%s\"", path);
     int result = split(real, &directory, &last, scan->error);
     if (!result)
-        result = gs_root_open(&scan->root, directory, scan->error);
+        result = gs_root_open(&scan->root, scan->files, directory, scan->error);
     if (!result && fstatat(scan->root->fd, last, &status, AT_SYMLINK_NOFOLLOW) < 0)
         result = gpusys_error_set_errno(scan->error, -errno, "cannot serve \"%s\"", path);
     if (!result && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))

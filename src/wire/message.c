@@ -63,6 +63,21 @@ static int take_text(struct gs_cursor *cursor, uint16_t limit, struct gs_text *r
     return 0;
 }
 
+/* A text that people will read: no control bytes (C0, DEL, and C1 in UTF-8), which a terminal would obey. */
+static int take_line(struct gs_cursor *cursor, struct gs_text *ret_line)
+{
+    struct gs_text line;
+    if (take_text(cursor, GS_TEXT_MAX, &line))
+        return -EBADMSG;
+    for (unsigned i = 0, before = 0, now; i < line.length; i++, before = now) {
+        now = (unsigned char)line.at[i];
+        if (now < 0x20 || now == 0x7f || (before == 0xc2 && now >= 0x80 && now < 0xa0))
+            return -EBADMSG;
+    }
+    *ret_line = line;
+    return 0;
+}
+
 /* The end of every decoder: nothing may be left over. */
 static int finish(const struct gs_cursor *cursor)
 {
@@ -156,10 +171,10 @@ int gs_hello_decode(const void *body, size_t size, struct gs_hello *ret_hello)
     if (!at)
         return -EBADMSG;
     hello.version = gs_get_u32(&at);
-    at += 4;
+    uint32_t zero = gs_get_u32(&at);
     hello.features = gs_get_u64(&at);
     gs_get_bytes(&at, hello.cookie, sizeof hello.cookie);
-    if (take_rails(&cursor, hello.rails, &hello.n_rails) || take_text(&cursor, GS_TEXT_MAX, &hello.name) ||
+    if (zero || take_rails(&cursor, hello.rails, &hello.n_rails) || take_line(&cursor, &hello.name) ||
         finish(&cursor))
         return -EBADMSG;
     *ret_hello = hello;
@@ -198,7 +213,7 @@ int gs_welcome_decode(const void *body, size_t size, struct gs_welcome *ret_welc
     if (!at)
         return -EBADMSG;
     welcome.version = gs_get_u32(&at);
-    at += 4;
+    uint32_t zero = gs_get_u32(&at);
     welcome.features = gs_get_u64(&at);
     gs_get_bytes(&at, welcome.cookie, sizeof welcome.cookie);
     gs_get_bytes(&at, welcome.session, GS_NONCE_BYTES);
@@ -207,7 +222,7 @@ int gs_welcome_decode(const void *body, size_t size, struct gs_welcome *ret_welc
     welcome.arena_bytes = gs_get_u64(&at);
     welcome.slice_max = gs_get_u32(&at);
     welcome.requests_max = gs_get_u32(&at);
-    if (welcome.slice_max == 0 || welcome.slice_max > GS_SLICE_MAX || welcome.requests_max == 0)
+    if (zero || welcome.slice_max == 0 || welcome.slice_max > GS_SLICE_MAX || welcome.requests_max == 0)
         return -EBADMSG;
     if (take_rails(&cursor, welcome.rails, &welcome.n_rails) ||
         take_text(&cursor, GS_TEXT_MAX, &welcome.unix_path) || finish(&cursor))
@@ -233,7 +248,7 @@ int gs_refused_decode(const void *body, size_t size, struct gs_refused *ret_refu
     struct gs_cursor cursor = gs_cursor_over(body, size);
     struct gs_refused refused;
     const unsigned char *at = gs_cursor_take(&cursor, 4);
-    if (!at || take_text(&cursor, GS_TEXT_MAX, &refused.reason) || finish(&cursor))
+    if (!at || take_line(&cursor, &refused.reason) || finish(&cursor))
         return -EBADMSG;
     refused.refusal = gs_get_u32(&at);
     *ret_refused = refused;
@@ -255,7 +270,7 @@ int gs_ready_decode(const void *body, size_t size, struct gs_ready *ret_ready)
     struct gs_cursor cursor = gs_cursor_over(body, size);
     struct gs_ready ready;
     const unsigned char *at = gs_cursor_take(&cursor, 1);
-    if (!at || take_text(&cursor, GS_TEXT_MAX, &ready.reason) || finish(&cursor))
+    if (!at || take_line(&cursor, &ready.reason) || finish(&cursor))
         return -EBADMSG;
     ready.transport = gs_get_u8(&at);
     *ret_ready = ready;
@@ -328,6 +343,37 @@ int gs_regions_add(struct gs_bytes *out, size_t page_at, const struct gs_region_
     return 0;
 }
 
+/* The entry at the cursor. */
+static int take_entry(struct gs_cursor *cursor, struct gs_region_entry *ret_entry)
+{
+    struct gs_region_entry entry;
+    const unsigned char *at = gs_cursor_take(cursor, ENTRY_BYTES);
+    if (!at || take_text(cursor, GPUSYS_NAME_BYTES - 1, &entry.name))
+        return -EBADMSG;
+    entry.region = gs_get_u32(&at);
+    entry.kind = gs_get_u8(&at);
+    entry.access = gs_get_u8(&at);
+    entry.place = gs_get_u8(&at);
+    uint8_t zero = gs_get_u8(&at);
+    entry.length = gs_get_u64(&at);
+    entry.mtime_ns = (int64_t)gs_get_u64(&at);
+    entry.mode = gs_get_u32(&at);
+    if (zero)
+        return -EBADMSG;
+    *ret_entry = entry;
+    return 0;
+}
+
+/* Walk over all entries once, so that a page is taken whole or not at all. */
+static int check_entries(struct gs_cursor cursor, uint32_t count)
+{
+    struct gs_region_entry entry;
+    for (uint32_t i = 0; i < count; i++)
+        if (take_entry(&cursor, &entry))
+            return -EBADMSG;
+    return finish(&cursor);
+}
+
 int gs_regions_decode(const void *body, size_t size, struct gs_regions *ret_regions)
 {
     struct gs_cursor cursor = gs_cursor_over(body, size);
@@ -339,7 +385,7 @@ int gs_regions_decode(const void *body, size_t size, struct gs_regions *ret_regi
     regions.first = gs_get_u64(&at);
     regions.count = gs_get_u32(&at);
     if (regions.first > regions.total || regions.count > regions.total - regions.first ||
-        regions.count > gs_cursor_left(&cursor) / (ENTRY_BYTES + TEXT_HEAD_BYTES))
+        check_entries(cursor, regions.count))
         return -EBADMSG;
     regions.entries = cursor;
     *ret_regions = regions;
@@ -348,20 +394,7 @@ int gs_regions_decode(const void *body, size_t size, struct gs_regions *ret_regi
 
 int gs_region_entry_next(struct gs_regions *regions, struct gs_region_entry *ret_entry)
 {
-    struct gs_region_entry entry;
-    const unsigned char *at = gs_cursor_take(&regions->entries, ENTRY_BYTES);
-    if (!at || take_text(&regions->entries, GPUSYS_NAME_BYTES - 1, &entry.name))
-        return -EBADMSG;
-    entry.region = gs_get_u32(&at);
-    entry.kind = gs_get_u8(&at);
-    entry.access = gs_get_u8(&at);
-    entry.place = gs_get_u8(&at);
-    at++;
-    entry.length = gs_get_u64(&at);
-    entry.mtime_ns = (int64_t)gs_get_u64(&at);
-    entry.mode = gs_get_u32(&at);
-    *ret_entry = entry;
-    return 0;
+    return take_entry(&regions->entries, ret_entry);
 }
 
 /* ---- checksums ---- */
@@ -610,59 +643,5 @@ int gs_refusal_errno(uint32_t refusal)
     case GS_REFUSED_CHANGED: return -ESTALE;
     case GS_REFUSED_IO: return -EIO;
     default: return -EPROTO; /* MESSAGE, and codes that a newer peer may have */
-    }
-}
-
-/* ---- data frames ---- */
-
-void gs_request_put(unsigned char at[GS_REQUEST_BYTES], const struct gs_request *request)
-{
-    gs_put_u32(&at, request->op);
-    gs_put_u32(&at, request->region);
-    gs_put_u64(&at, request->offset);
-    gs_put_u32(&at, request->length);
-    gs_put_u32(&at, request->tag);
-}
-
-int gs_request_get(const unsigned char at[GS_REQUEST_BYTES], struct gs_request *ret_request)
-{
-    uint32_t op = gs_get_u32(&at);
-    struct gs_request request = {.op = (uint8_t)op, .region = gs_get_u32(&at)};
-    request.offset = gs_get_u64(&at);
-    request.length = gs_get_u32(&at);
-    request.tag = gs_get_u32(&at);
-    if (op > GPUSYS_OP_WRITE || request.length > GS_SLICE_MAX)
-        return -EBADMSG;
-    *ret_request = request;
-    return 0;
-}
-
-void gs_reply_put(unsigned char at[GS_REPLY_BYTES], const struct gs_reply *reply)
-{
-    gs_put_u32(&at, reply->status);
-    gs_put_u32(&at, reply->length);
-    gs_put_u32(&at, reply->tag);
-}
-
-int gs_reply_get(const unsigned char at[GS_REPLY_BYTES], struct gs_reply *ret_reply)
-{
-    uint32_t status = gs_get_u32(&at);
-    struct gs_reply reply = {.status = (uint8_t)status, .length = gs_get_u32(&at)};
-    reply.tag = gs_get_u32(&at);
-    if (status > UINT8_MAX || reply.length > GS_SLICE_MAX)
-        return -EBADMSG;
-    *ret_reply = reply;
-    return 0;
-}
-
-int gs_status_errno(uint8_t status)
-{
-    switch (status) {
-    case GS_STATUS_OK: return 0;
-    case GS_STATUS_RANGE: return -ERANGE;
-    case GS_STATUS_ACCESS: return -EACCES;
-    case GS_STATUS_REGION: return -ENOENT;
-    case GS_STATUS_CHANGED: return -ESTALE;
-    default: return -EIO;
     }
 }

@@ -1,20 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """serve, ls and pull when all goes well: what arrives is what was served, over both built-in transports."""
+import fcntl
 import os
+import pty
+import re
 import signal
 import stat
+import struct
 import subprocess
+import termios
 
 from gpusys_cli import DONE, FAILED, USAGE, GPUSYS, main
-from serving import CHUNK, MIB, ServeTest, wait_until, write_marked
+from serving import CHUNK, MIB, ServeTest, write_marked
 
 TRANSPORTS = ("shm", "tcp")
 
 
 class Trees(ServeTest):
     def make_tree(self):
-        names = ["plain", "with blanks in it", "-leading-dash", "ünïcödé – 名前", "a/b/c/deep", "a.b", "a!", "n" * 255,
+        names = ["plain", "with blanks in it", "-leading-dash", "ünïcödé – 名前", "a/b/c/deep", "a.b", "a!",
+                 "n" * 255,
                  "m" * 255, "d" * 255 + "/" + "e" * 255]
         for number, name in enumerate(names):
             path = self.served / name
@@ -98,6 +104,9 @@ class Trees(ServeTest):
         self.assertIn("1 file already here", out)
         self.assertEqual(same.stat().st_ino, before.st_ino)
         self.assert_same_tree()
+        for flags, how in (((), "verified"), (("--no-verify",), "by length and time alone")):
+            out, _ = self.pull(server.address, *flags)
+            self.assertEqual(out, f"nothing to pull: 2 files already here, {how}\n")
 
     def test_a_newer_file_replaces_an_older_one(self):
         (self.served / "x").write_bytes(b"new content")
@@ -257,14 +266,34 @@ class Ending(ServeTest):
 
 
 class Terminal(ServeTest):
-    def test_the_line_is_taken_away(self):
-        write_marked(self.served / "x", 40 * CHUNK)
+    def run_on_terminal(self, columns, *words):
+        """What the command writes on a terminal that is so wide."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        child = subprocess.Popen([GPUSYS, *words], env={**self.environment, "TERM": "xterm"}, stdin=subprocess.DEVNULL,
+                                 stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        text = b""
+        try:
+            while piece := os.read(ours, 65536):
+                text += piece
+        except OSError:  # EIO: the other end is closed
+            pass
+        os.close(ours)
+        self.assertEqual(child.wait(timeout=60), DONE, text)
+        return text.decode()
+
+    def test_a_line_that_is_redrawn_and_taken_away(self):
+        write_marked(self.served / "x", 24 * CHUNK)
         server = self.serve(self.served)
-        text = self.on_terminal("pull", server.address, "-o", str(self.out), "--require", "tcp",
-                                env={"XDG_RUNTIME_DIR": str(self.runtime)})
-        self.assertIn("\r\033[Kpulled 640 MiB in 1 file", text)
-        self.assertRegex(text, r" of 640 MiB +\S+ [GMk]?B/s +\S+ left")
-        wait_until(lambda: not self.parts(), "the parts to be gone")
+        for columns in (50, 120):
+            text = self.run_on_terminal(columns, "pull", server.address, "-o", str(self.work / str(columns)),
+                                        "--require", "tcp")
+            self.assertIn("\r\033[Kpulled 384 MiB in 1 file", text)
+            self.assertRegex(text, r"% .* of 384 MiB +[0-9.]+ [GMk]?B/s ")
+            for drawn in re.findall(r"\r([^\r\n]+)\033\[K", text):
+                self.assertLess(len(drawn), columns)
+        self.assertEqual(self.run_on_terminal(80, "pull", server.address, "-o", str(self.work / "q"), "-q"), "")
 
 
 if __name__ == "__main__":

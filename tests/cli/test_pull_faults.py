@@ -89,12 +89,13 @@ class Deaths(ServeTest):
     def test_peer_that_stops_answering(self):
         server = self.serve(self.served)
         proxy = self.proxy(server, stall_after(2 * CHUNK))
-        server_gone = self.start_pull(proxy.address, "--require", "tcp", "--cookie", self.cookie(server), "--timeout", "1s")
+        process = self.start_pull(proxy.address, "--require", "tcp", "--cookie", self.cookie(server),
+                                  "--timeout", "1s")
         self.assertTrue(proxy.stalled.wait(PATIENCE_S))
         server.process.send_signal(signal.SIGSTOP)
-        _, err = server_gone.communicate(timeout=PATIENCE_S)
+        _, err = process.communicate(timeout=PATIENCE_S)
         server.process.send_signal(signal.SIGCONT)
-        self.assertEqual(server_gone.returncode, FAILED)
+        self.assertEqual(process.returncode, FAILED)
         self.assertIn("stopped answering", err)
 
     def interrupt_at(self, chunks):
@@ -180,7 +181,8 @@ class Full(ServeTest):
         super().setUp()
         self.out.mkdir()
         mount = shutil.which("mount") or "/bin/mount"
-        if subprocess.run([mount, "-t", "tmpfs", "-o", "size=40m", "none", self.out], stderr=subprocess.DEVNULL).returncode:
+        if subprocess.run([mount, "-t", "tmpfs", "-o", "size=40m", "none", self.out],
+                          stderr=subprocess.DEVNULL).returncode:
             self.skipTest("cannot mount a small file system")
         self.addCleanup(subprocess.run, ["umount", self.out], check=True)
 
@@ -286,9 +288,10 @@ class Doors(ServeTest):
         other.mkdir()
         os.chown(other, int(NOBODY), int(NOBODY))
         other.chmod(0o700)
-        for runtime in (self.runtime, other):
+        self.runtime.chmod(0o711)
+        for more in ((), ("--cookie", self.cookie(server))):
             done = subprocess.run(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", command, "ls",
-                                   server.address], env={**self.environment, "XDG_RUNTIME_DIR": str(runtime)},
+                                   server.address, *more], env={**self.environment, "XDG_RUNTIME_DIR": str(other)},
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S)
             self.assertEqual((done.returncode, done.stdout), (FAILED, ""), done.stderr)
             self.assertIn("cookie", done.stderr)
@@ -305,10 +308,12 @@ class Doors(ServeTest):
         write_marked(self.served / "x", 4 * CHUNK)
         server = self.serve(self.served)
         proxy = self.proxy(server, stall_after(CHUNK + MIB))
-        self.start_pull(proxy.address, "--require", "tcp", "--cookie", self.cookie(server))
+        first = self.start_pull(proxy.address, "--require", "tcp", "--cookie", self.cookie(server))
         wait_until(lambda: (self.out / "served/x.part.journal").exists(), "the first pull's journal")
         _, err = self.pull(server.address, code=FAILED)
         self.assertIn("another pull is writing the same file", err)
+        first.kill()
+        first.wait(timeout=PATIENCE_S)
 
 
 if __name__ == "__main__":

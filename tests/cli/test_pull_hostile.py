@@ -150,7 +150,7 @@ class Hostile(ServeTest):
         self.assertEqual(os.listdir(self.out), [])
 
     def test_a_server_without_the_cookie(self):
-        server = HostileServer(bytes(32), [entry(0, b"a")])
+        server = HostileServer(os.urandom(32), [entry(0, b"a")])
         self.addCleanup(server.listener.close)
         _, err = self.expect(FAILED, "pull", server.address, "-o", str(self.out), "--cookie", str(self.cookie_file),
                              env={"XDG_RUNTIME_DIR": str(self.runtime)})

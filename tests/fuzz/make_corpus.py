@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Writes the seeds of the handshake's fuzz targets into corpus/. Run again after changing it; commit the files."""
+"""Writes the seeds of the fuzz targets into corpus/. Run again after changing it; commit the files."""
 import pathlib
 import struct
 
@@ -72,3 +72,192 @@ for target, most in ("server_ro", 8), ("server_rw", 255):
           other=PLAIN + b"\x02" + rails(1, qp), left=PLAIN, reset=RESET + b"\x02" + rails(2, qp)[:30],
           stalled=STALL + b"\x01", truncated=PLAIN + b"\x02" + rails(2, qp)[:-1],
           unwritable=b"\0\x01\x01" + rails(1, qp), cut_in_step_2=b"\0\x09\x01" + rails(1, qp))
+
+# ---- gpusys/1 ----
+
+MAGIC = b"GPUSYS/1"
+COOKIE, ITS_COOKIE, SESSION, PROOF = (
+    bytes(range(0x40, 0x50)), bytes(range(0x50, 0x60)), b"a hostile sessio", b"proof of nothing")
+(HELLO, WELCOME, REFUSED, READY, GO, LIST, REGIONS, SUM, SUMS, ARENA, GRANTED, ARENA_FREE, FREED, FENCE, FENCED, NOTE, NOTED,
+ PING, PONG, CHANGED, ATTACH, ATTACHED, MAP, MAPPED) = range(1, 25)
+TCP, SHM = 2, 1
+FIRST_ARENA = 0x80000000
+
+
+def text(value):
+    return struct.pack("<H", len(value)) + value
+
+
+def frame(kind, body=b"", serial=1, claimed=None):
+    return struct.pack("<IHHQ", len(body) if claimed is None else claimed, kind, 0, serial) + body
+
+
+def rail_record(device=b"mlx5_0:1"):
+    return struct.pack("<BBH16sHHBBhIII24s", 3, 2, 0x102, bytes(range(16)), 3, 4096, 16, 8, -1, 0x112233, 0xAABBCC, 5, device)
+
+
+def hello(rails=0, name=b"seed", version=1, cookie=COOKIE, claimed=None):
+    return struct.pack("<IIQ", version, 0, 0) + cookie + bytes([rails if claimed is None else claimed]) + \
+        rail_record() * rails + text(name)
+
+
+def welcome(rails=0, path=b"", slice_max=1 << 24, requests=1024):
+    return struct.pack("<IIQ", 1, 0, 0) + ITS_COOKIE + SESSION + PROOF + struct.pack("<QQII", 2, 1 << 20, slice_max, requests) + \
+        bytes([rails]) + rail_record() * rails + text(path)
+
+
+def entry(number, name, kind=0, access=1, place=0, length=5):
+    return struct.pack("<IBBBBQqI", number, kind, access, place, 0, length, 1700000000123456789, 0o644) + text(name)
+
+
+def page(*entries, total=None, first=0, count=None):
+    count = len(entries) if count is None else count
+    return struct.pack("<QQI", count if total is None else total, first, count) + b"".join(entries)
+
+
+def sums(count, claimed=None):
+    return struct.pack("<IQI", 0, 0, count if claimed is None else claimed) + bytes(range(16)) * count
+
+
+def attach(transport=TCP, rail=0, generation=1, session=SESSION):
+    return session + struct.pack("<BBHI", transport, rail, 0, generation)
+
+
+def request(op, region, offset, length, tag):
+    return struct.pack("<IIQII", op, region, offset, length, tag)
+
+
+def reply(status, length, tag):
+    return struct.pack("<III", status, length, tag)
+
+
+BODIES = {
+    HELLO: [hello(), hello(1), hello(8), hello(9), hello(1, claimed=2), hello(name=b"a" * 1024), hello(name=b"a" * 1025),
+            hello(name=b"a\0b"), hello(name=b"a\x1bb")],
+    WELCOME: [welcome(), welcome(1, b"/run/peer"), welcome(slice_max=0), welcome(slice_max=1 + (1 << 24)), welcome(requests=0)],
+    REFUSED: [struct.pack("<I", n) + text(b"a reason") for n in range(12)],
+    READY: [b"\x02" + text(b"tcp: as required"), b"\x01" + text(b"")],
+    LIST: [struct.pack("<QI", 0, 0xFFFFFFFF), struct.pack("<QI", 3, 1)],
+    REGIONS: [page(), page(entry(0, b"a"), entry(1, b"b/c", 1)), page(entry(0, b"a"), total=9), page(entry(0, b"a"), count=2),
+              page(entry(0, b"a" * 4095)), page(entry(0, b"a" * 4096)), page(entry(0, b"a\0")), page(entry(0, b"a")) + b"x",
+              page(total=1, first=2), page(entry(0, b"../x"))],
+    SUM: [struct.pack("<IQI", 0, 0, n) for n in (0, 1, 1024, 1025)] + [struct.pack("<IQI", 0, (1 << 64) - 1, 1)],
+    SUMS: [sums(1), sums(1024), sums(2, 3), sums(3, 2)],
+    ARENA: [struct.pack("<Q", n) for n in (0, 4096, 1 << 40)],
+    GRANTED: [struct.pack("<IQ", FIRST_ARENA, 4096)],
+    ARENA_FREE: [struct.pack("<I", FIRST_ARENA)],
+    FENCE: [struct.pack("<II", n, 1) for n in (0, 7, 8)],
+    NOTE: [b"", b"done", b"n" * 256, b"n" * 257],
+    CHANGED: [struct.pack("<I", 0)],
+    ATTACH: [attach(), attach(SHM, 7), attach(TCP, 8)],
+    ATTACHED: [PROOF],
+    MAP: [struct.pack("<I", 0)],
+    MAPPED: [struct.pack("<IIQ", 0, huge, 4096) for huge in (0, 1, 2)],
+    PING: [b""], PONG: [b""], GO: [b""], FREED: [b""], FENCED: [b""], NOTED: [b""],
+}
+write("message", empty=b"", **{f"{kind}_{i}": bytes([kind]) + body for kind, bodies in BODIES.items()
+                               for i, body in enumerate(bodies)},
+      **{f"{kind}_cut": bytes([kind]) + bodies[0][:-1] for kind, bodies in BODIES.items() if bodies[0]})
+write("message_page", none=b"", one=b"\x05\x00\x01", three=b"\x05\x00\x01" * 3, long=b"\xff\x0f\x00" * 70,
+      mixed=bytes((i * 37) % 256 for i in range(3 * 600)), empty_names=b"\0\0\0" * 3000)
+frames = frame(PING) + frame(NOTE, b"note", 2) + frame(LIST, BODIES[LIST][0], 3)
+write("message_frames", plain=b"\0\0" + frames, drip=b"\1\0" + frames, magic=b"\0\1" + MAGIC + frames,
+      drip_magic=b"\1\1" + MAGIC + frames, other=b"\1\1GPUSYS/2", http=b"\3\1GET / HTTP/1.1\r\n", cut=b"\7\0" + frames[:-1],
+      too_long=b"\0\0" + frame(NOTE, claimed=256 * 1024 + 1), reserved=b"\0\0" + frame(NOTE)[:6] + b"\1" + frame(NOTE)[7:],
+      empty=b"\0\0", magic_only=b"\0\1" + MAGIC, half=b"\0\1GPUS")
+write("request", read=request(0, 0, 0, 5, 7), write=request(1, 1, 1 << 40, 1 << 24, 1023), long=request(0, 0, 0, 1 + (1 << 24), 0),
+      other=request(2, 0, 0, 0, 0), reserved=request(0x100, 0, 0, 0, 0), short=b"\0" * 23)
+write("reply", ok=reply(0, 5, 7), range=reply(1, 0, 7), unknown=reply(255, 0, 0), reserved=reply(256, 0, 0),
+      long=reply(0, 1 + (1 << 24), 0), short=b"\0" * 11)
+write("session_open", left=b"", hello=MAGIC + frame(HELLO, hello()), half=MAGIC[:5], other=b"GET / HTTP/1.1\r\n\r\n",
+      cookie=MAGIC + frame(HELLO, hello(cookie=bytes(16))), old=MAGIC + frame(HELLO, hello(version=0)),
+      rails=MAGIC + frame(HELLO, hello(8)), list=MAGIC + frame(HELLO, hello()) + frame(LIST, BODIES[LIST][0], 2),
+      attach=MAGIC + frame(ATTACH, attach()), attach_0=MAGIC + frame(ATTACH, attach(), 0), again=(MAGIC + frame(HELLO, hello())) * 2,
+      ping=MAGIC + frame(PING), too_long=MAGIC + frame(HELLO, claimed=1 << 30), waits=MAGIC + frame(HELLO, hello())[:-1],
+      malformed=MAGIC + frame(HELLO, hello()[:-1]), behind=MAGIC + frame(ATTACH, attach()) + frame(PING, serial=2))
+
+
+def record(kind, body=b""):
+    return bytes([kind, len(body)]) + body
+
+
+WHOLE = {"ready": record(READY, BODIES[READY][0]), "list": record(LIST, BODIES[LIST][0]),
+         "sums": b"".join(record(SUM, struct.pack("<IQI", n, 0, 1)) for n in range(6)),
+         "many_sums": record(SUM, struct.pack("<IQI", 2, 0, 1)) * 30, "ping": record(PING),
+         "arena": record(ARENA, struct.pack("<Q", 8192)) + record(ARENA_FREE, struct.pack("<I", FIRST_ARENA)),
+         "arenas": record(ARENA, struct.pack("<Q", 4096)) * 20 + record(SUM, struct.pack("<IQI", FIRST_ARENA, 0, 1)),
+         "too_much": record(ARENA, struct.pack("<Q", 1 << 40)) + record(ARENA, struct.pack("<Q", 0)),
+         "fence": record(FENCE, struct.pack("<II", 0, 1)), "note": record(NOTE, b"done") + record(NOTE, b"n" * 255),
+         "pages": record(LIST, struct.pack("<QI", 1, 2)) * 40, "frees": record(ARENA_FREE, struct.pack("<I", 0)) * 3}
+write("session_control", nothing=b"", all=b"".join(WHOLE.values()), **WHOLE, hello=record(HELLO, hello()),
+      pong=record(PONG), unknown=record(99, b"?"), answer=record(GO), malformed=record(LIST, b"short"), raw=record(0xF0, b"garbage"),
+      cut=record(0xF0, frame(LIST, claimed=100)), fence_8=record(FENCE, struct.pack("<II", 8, 1)),
+      no_sums=record(SUM, struct.pack("<IQI", 0, 0, 0)))
+
+
+def op(kind, region, offset, length, payload=b""):
+    return bytes([kind, region]) + offset.to_bytes(3, "little") + length.to_bytes(3, "little") + payload
+
+
+write("session_rail", nothing=b"", reads=b"".join(op(0, n, 3, 50) for n in range(6)), long=op(0, 0, 0, 100000) + op(0, 2, 0, 70000),
+      short=op(0, 2, 69999, 1) + op(0, 3, 0, 0) + op(0, 0, 100000, 0), beyond=op(0, 0, 99999, 2) + op(0, 0x80, 1, 100),
+      writes=op(1, 1, 10, 20, b"w" * 20) + op(0, 1, 0, 5000) + op(1, 1, 0, 5000), refused=op(1, 0, 0, 9, b"x" * 9) + op(1, 1, 4999, 2, b"yy"),
+      large_refused=op(1, 0, 0, 400000), arena=op(0, 0x40, 0, 1) + op(1, 0x7F, 0, 1, b"z"), none=op(1, 1, 0, 0),
+      raw=op(0, 0, 0, 5) + b"\x10" + request(7, 0, 0, 0, 0), waits=b"\x10" + request(1, 1, 0, 5000, 0) + b"half",
+      unread=b"\x10" + request(0, 0, 0, 100000, 0) * 40, cut=b"\x10" + request(0, 0, 0, 5, 0)[:20])
+
+
+# Scripts of a hostile peer (hostile.h).
+WAIT, ANSWER, RAW = 0x80, 0x40, 0xF0
+
+
+def says(kind, body=b"", flags=WAIT | ANSWER):
+    return bytes([kind, flags, len(body)]) + body
+
+
+ONE_PAGE = page(entry(0, b"a", length=64), entry(1, b"dir/b", 0, 3, 0, 32))
+ANSWERS = {"go": says(GO), "regions": says(REGIONS, ONE_PAGE), "sums": says(SUMS, sums(1)), "noted": says(NOTED),
+           "granted": says(GRANTED, struct.pack("<IQ", FIRST_ARENA, 4096)), "freed": says(FREED), "pong": says(PONG)}
+GOOD = ANSWERS["go"] + ANSWERS["regions"]
+BYTES = b"0123456789abcdef" * 4
+LIES = {
+    "good": GOOD + ANSWERS["sums"] * 2 + ANSWERS["regions"] + ANSWERS["granted"] + ANSWERS["freed"] + ANSWERS["pong"],
+    "refused": says(REFUSED, struct.pack("<I", 7) + text(b"no")), "no_go": says(PONG), "gone": b"",
+    "noted_0": GOOD + says(NOTED, flags=0) * 3 + says(NOTED, flags=WAIT), "noted": GOOD + says(NOTED, flags=1),
+    "fenced_0": GOOD + says(FENCED, flags=0), "ahead": GOOD + says(PONG, flags=31), "pings": ANSWERS["go"] + says(PING, flags=3) * 50,
+    "ping_as_answer": ANSWERS["go"] + says(PING), "changed": GOOD + says(CHANGED, struct.pack("<I", 0), 0) + ANSWERS["regions"],
+    "longer": GOOD + ANSWERS["sums"] + says(REGIONS, page(entry(0, b"a", length=1 << 40), entry(1, b"b", 0, 3, 0, 1 << 30))) * 3,
+    "shrunk": GOOD + ANSWERS["sums"] + says(REGIONS, page(entry(0, b"a"))) * 3,
+    "names": ANSWERS["go"] + says(REGIONS, page(entry(0, b"../a"))), "endless": ANSWERS["go"] + says(REGIONS, page(total=5)),
+    "pieces": ANSWERS["go"] + says(REGIONS, page(entry(0, b"a"), total=2)) + says(REGIONS, page(entry(1, b"b"), total=2, first=1)),
+    "zero_arena": GOOD + says(GRANTED, struct.pack("<IQ", FIRST_ARENA, 0)) * 9, "raw": GOOD + says(RAW, b"garbage", 0),
+    "sums_of_other": GOOD + says(SUMS, sums(2)) * 3, "refused_sums": GOOD + says(REFUSED, struct.pack("<I", 8) + text(b"changed")) * 6,
+}
+RAILS = {
+    "none": b"", "reads": b"".join(reply(0, 64, 0) + BYTES for _ in range(2)), "short": reply(0, 64, 0) + BYTES[:10],
+    "unasked": reply(0, 0, 5), "range": reply(1, 0, 0), "changed": reply(4, 0, 0), "lies": reply(0, 1, 0), "far": reply(0, 64, 1 << 30),
+    "all": b"".join(reply(0, 8, n) + BYTES[:8] for n in range(8)) * 3, "raw": b"garbage in twelve", "twice": reply(0, 64, 0) + BYTES + reply(0, 64, 0),
+    "writes": b"".join(reply(0, 64, 0) + BYTES + reply(0, 32, n) for n in range(3)),
+}
+WELCOMED = says(WELCOME, welcome())
+write("remote_open", left=b"", welcome=WELCOMED, refused=says(REFUSED, struct.pack("<I", 2) + text(b"the cookie")),
+      control_bytes=says(REFUSED, struct.pack("<I", 2) + text(b"\x1b[2J")), other=says(RAW, b"HTTP/1.1 400 Bad Request\r\n", WAIT),
+      early=says(WELCOME, welcome(), 0), late=says(WELCOME, welcome(), WAIT | 9), path=says(WELCOME, welcome(path=b"/nowhere")),
+      slices=says(WELCOME, welcome(slice_max=1, requests=1)), none=says(WELCOME, welcome(slice_max=0)),
+      cut=says(RAW, frame(WELCOME, welcome())[:-1], WAIT), **{"then_" + name: WELCOMED + lie for name, lie in LIES.items()})
+
+
+def visit(what, rail, control):
+    return struct.pack("<BH", what, len(rail)) + rail + control
+
+
+def mapped(region=0, length=64, huge=0, serial=1):
+    return frame(MAPPED, struct.pack("<IIQ", region, huge, length), serial)
+
+
+write("remote_session", **{"lie_" + name: visit(0, RAILS["reads"], lie) for name, lie in LIES.items()},
+      **{"rail_" + name: visit(0, rail, LIES["good"]) for name, rail in RAILS.items()},
+      **{f"shm_{what}": visit(1 | what << 1, mapped() + mapped(1, 32, serial=2), LIES["good"]) for what in range(6)},
+      shm_short=visit(7, mapped(length=65536), LIES["good"]), shm_huge=visit(3, mapped(huge=1), LIES["good"]),
+      shm_longer=visit(3, mapped(), LIES["longer"]), shm_refused=visit(1, frame(REFUSED, struct.pack("<I", 8) + text(b"no")), LIES["good"]),
+      shm_late=visit(3, mapped(serial=9), LIES["good"]), shm_cut=visit(3, mapped()[:20], LIES["good"]))
