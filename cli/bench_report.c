@@ -31,9 +31,10 @@ void bench_heading_print(const struct bench_run *run)
     fflush(stdout);
 }
 
+/* Three digits that matter, four decimals at most. */
 static void number(struct table *table, double value)
 {
-    table_cell(table, "%.*f", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value);
+    table_cell(table, "%.*f", value < 0.0995 ? 4 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value);
 }
 
 static void row(struct table *table, const struct bench_result *result)

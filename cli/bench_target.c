@@ -7,6 +7,8 @@
 #include <gpusys/deadline.h>
 #include <string.h>
 
+static const uint64_t most_faulted_in = UINT64_C(4) << 30;
+
 static int region_info(const struct bench_target *target, uint32_t region,
                        struct gpusys_region_info *ret_info)
 {
@@ -86,16 +88,22 @@ static int check_access(const struct bench_target *target, const struct bench_wi
     return -EACCES;
 }
 
-/* Through the first byte, so that what a transport does at first use is part of the set-up. */
+/*
+ * All that a transport does at first use is part of the set-up: the first byte is read, and memory that is shared is
+ * faulted in. Files cannot be mapped, and very large regions are not worth the wait.
+ */
 static int touch(const struct bench_target *target, int64_t timeout_ns, struct gpusys_error *error)
 {
     char byte;
-    int code = target->region.length
-                   ? gpusys_remote_read(target->remote, target->region.region, 0, &byte, 1, timeout_ns)
-                   : -ENODATA;
+    void *address;
+    uint32_t region = target->region.region;
+    int code = target->region.length ? gpusys_remote_read(target->remote, region, 0, &byte, 1, timeout_ns)
+                                     : -ENODATA;
     if (code)
-        gpusys_error_set_errno(error, code, "%s: cannot read %s", target->info.address, target->name);
-    return code;
+        return gpusys_error_set_errno(error, code, "%s: cannot read %s", target->info.address, target->name);
+    if (target->info.transport == GPUSYS_TRANSPORT_SHM && target->region.length <= most_faulted_in)
+        gpusys_remote_map(target->remote, region, timeout_ns, &address, NULL);
+    return 0;
 }
 
 static int prepare(struct bench_target *target, const struct bench_wishes *wishes, struct gpusys_error *error)

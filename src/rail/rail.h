@@ -86,8 +86,11 @@ struct gs_rail_ops {
     /* How many slices it would take now. */
     unsigned (*room)(const struct gs_rail *rail);
 
-    /* Take a chain of at most room() slices and start them. A rail that dies of it says so at the next poll. */
+    /* Take a chain of at most room() slices. They start now or with the next start. */
     void (*post)(struct gs_rail *rail, struct gs_slices *chain);
+
+    /* Start what was posted; a rail that dies of it says so at the next poll. NULL: post starts all. */
+    void (*start)(struct gs_rail *rail);
 
     /* Move what can be moved without waiting, append what is done. A negative errno: the rail is dead. */
     int (*poll)(struct gs_rail *rail, struct gs_slices *done);

@@ -162,16 +162,28 @@ static int send_output(struct tcp_rail *self)
     return 0;
 }
 
+/* Send what was posted. What goes wrong, the next poll tells. */
+static void tcp_start(struct gs_rail *rail)
+{
+    struct tcp_rail *self = self_of(rail);
+    if (self->waiting.first && !self->fault)
+        self->fault = send_output(self);
+}
+
+/* Short slices behind others that are out already wait for the next turn: what is posted until then leaves together. */
 static void tcp_post(struct gs_rail *rail, struct gs_slices *chain)
 {
     struct tcp_rail *self = self_of(rail);
+    bool now = self->n_free == self->slots_max;
     struct gs_slice *slice;
     while ((slice = gs_slices_pop(chain))) {
         slice->tag = self->free_tags[--self->n_free];
         self->bytes_out += slice->length;
+        now |= slice->length >= DIRECT_BYTES;
         gs_slices_push(&self->waiting, slice);
     }
-    self->fault = send_output(self); /* the next poll tells */
+    if (now)
+        tcp_start(rail);
 }
 
 /* ---- in ---- */
@@ -297,15 +309,21 @@ static int tcp_fd(const struct gs_rail *rail)
     return self_of(rail)->fd;
 }
 
+/* Is the socket full? */
+static bool is_blocked(const struct tcp_rail *self)
+{
+    return self->out_head < self->out_tail || self->writing;
+}
+
 static uint32_t tcp_events(const struct gs_rail *rail)
 {
-    return has_output(self_of(rail)) ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    return is_blocked(self_of(rail)) ? EPOLLIN | EPOLLOUT : EPOLLIN;
 }
 
 static bool tcp_busy(const struct gs_rail *rail)
 {
-    (void)rail;
-    return false; /* the descriptor says it all */
+    const struct tcp_rail *self = self_of(rail);
+    return self->fault || (self->waiting.first && !is_blocked(self));
 }
 
 /* ---- ends ---- */
@@ -363,6 +381,7 @@ const struct gs_rail_ops gs_rail_tcp = {
     .connect = tcp_connect,
     .room = tcp_room,
     .post = tcp_post,
+    .start = tcp_start,
     .poll = tcp_poll,
     .fd = tcp_fd,
     .events = tcp_events,

@@ -148,6 +148,16 @@ void gs_sums_free(struct gpusys_remote *remote);
 
 /* ---- engine (remote/engine.c) ---- */
 
+/* A batch with room for `n_ios`, empty but for that; NULL: out of memory. Those that end are used again. */
+struct gs_batch *gs_engine_batch(struct gpusys_remote *remote, size_t n_ios);
+void gs_engine_free(struct gpusys_remote *remote, struct gs_batch *batch);
+
+/* A batch that was filled in is under way from here on. */
+void gs_engine_begin(struct gpusys_remote *remote, struct gs_batch *batch);
+
+/* Keep the caller's descriptor truthful, after completions were taken. */
+void gs_engine_signal(struct gpusys_remote *remote);
+
 /* Wait at most until the deadline for something to happen, and let it happen. -ETIMEDOUT once the deadline is past,
  * whatever happened: look for what you waited for first. */
 int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns);

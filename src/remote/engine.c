@@ -6,7 +6,6 @@
 #include "remote/client.h"
 
 #include "base/deadline.h"
-#include "base/options.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -103,7 +102,7 @@ static int64_t earliest(const struct gpusys_remote *remote, int64_t deadline_ns)
  * Keep the caller's descriptor truthful: readable when there are completions, work at hand, or the time has come for a
  * deadline or for a dead lane's next attempt.
  */
-static void signal_caller(struct gpusys_remote *remote)
+void gs_engine_signal(struct gpusys_remote *remote)
 {
     if (remote->event < 0)
         return;
@@ -137,7 +136,7 @@ int gpusys_remote_fd(struct gpusys_remote *remote)
     }
     remote->event = event;
     remote->timer = timer;
-    signal_caller(remote);
+    gs_engine_signal(remote);
     return remote->epoll;
 }
 
@@ -159,7 +158,7 @@ static void free_slice(struct gpusys_remote *remote, struct gs_slice *slice)
 }
 
 /* A batch with room for `n_ios`; those of one small batch are used again and again. */
-static struct gs_batch *new_batch(struct gpusys_remote *remote, size_t n_ios)
+struct gs_batch *gs_engine_batch(struct gpusys_remote *remote, size_t n_ios)
 {
     enum { ROOM_MIN = 8 };
     struct gs_batch *batch = remote->spare;
@@ -179,7 +178,7 @@ static struct gs_batch *new_batch(struct gpusys_remote *remote, size_t n_ios)
     return batch;
 }
 
-static void free_batch(struct gpusys_remote *remote, struct gs_batch *batch)
+void gs_engine_free(struct gpusys_remote *remote, struct gs_batch *batch)
 {
     batch->next = remote->spare;
     remote->spare = batch;
@@ -492,6 +491,23 @@ static void feed_all(struct gpusys_remote *remote)
     watch_all(remote);
 }
 
+void gs_engine_begin(struct gpusys_remote *remote, struct gs_batch *batch)
+{
+    link_batch(remote, batch);
+    if (batch->n_ios == 0)
+        end_if_done(remote, batch);
+    feed_all(remote);
+    gs_engine_signal(remote);
+}
+
+static void start_all(struct gpusys_remote *remote)
+{
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        if (remote->lanes[i].rail && remote->lanes[i].ops->start)
+            remote->lanes[i].ops->start(remote->lanes[i].rail);
+    watch_all(remote);
+}
+
 int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
 {
     struct epoll_event events[EVENTS_AT_ONCE];
@@ -499,6 +515,7 @@ int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
         return remote->dead;
     uint64_t news = remote->news;
     feed_all(remote);
+    start_all(remote);
     if (remote->dead)
         return remote->dead;
     bool busy = is_busy(remote) || remote->news != news || gs_channel_has_input(&remote->channel);
@@ -514,7 +531,7 @@ int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
     gs_lanes_tend(remote);
     expire_due(remote);
     feed_all(remote);
-    signal_caller(remote);
+    gs_engine_signal(remote);
     return deadline_ns != GPUSYS_NO_DEADLINE && gpusys_now_ns() >= deadline_ns ? -ETIMEDOUT : 0;
 }
 
@@ -542,178 +559,4 @@ void gs_engine_close(struct gpusys_remote *remote)
     close_fd(remote->timer);
     close_fd(remote->wake);
     close_fd(remote->epoll);
-}
-
-/* ---- the public calls ---- */
-
-static int check_io(const struct gpusys_remote *remote, const struct gpusys_io *io)
-{
-    const struct gs_listed *listed = gs_listed_at(remote, io->region);
-    if (io->op > GPUSYS_OP_WRITE || (!io->buffer && io->length))
-        return -EINVAL;
-    if (io->memory != GPUSYS_MEMORY_HOST)
-        return -EOPNOTSUPP;
-    if (!listed || listed->kind == GPUSYS_REGION_DIRECTORY)
-        return -ENOENT;
-    if (listed->changed)
-        return -ESTALE;
-    if (!(listed->access & (io->op == GPUSYS_OP_WRITE ? GPUSYS_ACCESS_WRITE : GPUSYS_ACCESS_READ)))
-        return -EACCES;
-    return io->offset <= listed->length && io->length <= listed->length - io->offset ? 0 : -ERANGE;
-}
-
-/* A rail may need to fetch something first (shm: the region's descriptor). */
-static int prepare(struct gpusys_remote *remote, uint32_t region, int64_t deadline_ns)
-{
-    enum { PREPARE_MS = 10000 };
-    const struct gs_lane *lane = &remote->lanes[0];
-    if (!remote->shm || gs_shm_mapping(remote->shm, region))
-        return 0;
-    int64_t limit = gpusys_deadline_after((int64_t)PREPARE_MS * 1000000);
-    return gs_remote_prepare(remote, lane, region, deadline_ns < limit ? deadline_ns : limit, NULL);
-}
-
-static int check_ios(struct gpusys_remote *remote, const struct gpusys_io *ios, size_t n_ios,
-                     int64_t deadline_ns)
-{
-    int error = remote->dead ? -ENOTCONN : 0;
-    for (size_t i = 0; i < n_ios && !error; i++)
-        error = check_io(remote, &ios[i]);
-    for (size_t i = 0; i < n_ios && !error; i++)
-        if (ios[i].length)
-            error = prepare(remote, ios[i].region, deadline_ns);
-    return error;
-}
-
-/* Keep what has bytes to move. */
-static void keep_ios(struct gs_batch *batch, const struct gpusys_io *ios, size_t n_ios)
-{
-    for (size_t i = 0; i < n_ios; i++)
-        if (ios[i].length)
-            batch->ios[batch->n_ios++] = ios[i];
-}
-
-int gpusys_remote_submit(struct gpusys_remote *remote, const struct gpusys_io *ios, size_t n_ios,
-                         const struct gpusys_batch_options *options, uint64_t *ret_batch)
-{
-    struct gpusys_batch_options known;
-    int error = gs_options_take(&known, sizeof known, options);
-    if (error)
-        return error;
-    if (known.note_bytes > GPUSYS_NOTE_BYTES || (known.note_bytes && !known.note))
-        return -EINVAL;
-    int64_t deadline = known.timeout_ns ? gpusys_deadline_after(known.timeout_ns) : GPUSYS_NO_DEADLINE;
-    error = check_ios(remote, ios, n_ios, deadline);
-    if (error)
-        return error;
-    struct gs_batch *batch = new_batch(remote, n_ios);
-    if (!batch)
-        return -ENOMEM;
-    batch->id = ++remote->last_batch;
-    batch->user = known.user;
-    batch->deadline_ns = deadline;
-    batch->note_bytes = (uint16_t)known.note_bytes;
-    if (known.note_bytes)
-        memcpy(batch->note, known.note, known.note_bytes);
-    keep_ios(batch, ios, n_ios);
-    link_batch(remote, batch);
-    if (ret_batch)
-        *ret_batch = batch->id;
-    if (batch->n_ios == 0)
-        end_if_done(remote, batch);
-    feed_all(remote);
-    signal_caller(remote);
-    return 0;
-}
-
-static void give(struct gpusys_remote *remote, struct gs_batch *batch,
-                 struct gpusys_completion *ret_completion)
-{
-    *ret_completion = (struct gpusys_completion){.batch = batch->id,
-                                                 .user = batch->user,
-                                                 .bytes = batch->bytes,
-                                                 .status = batch->status,
-                                                 .flags = batch->flags};
-    free_batch(remote, batch);
-}
-
-static int take_done(struct gpusys_remote *remote, struct gpusys_completion *ret_completions, unsigned max)
-{
-    unsigned count = 0;
-    while (remote->first_done && count < max) {
-        struct gs_batch *batch = remote->first_done;
-        if (!(remote->first_done = batch->next))
-            remote->last_done = &remote->first_done;
-        give(remote, batch, &ret_completions[count++]);
-    }
-    if (count)
-        signal_caller(remote);
-    return (int)count;
-}
-
-int gpusys_remote_poll(struct gpusys_remote *remote, struct gpusys_completion *ret_completions, unsigned max)
-{
-    if (!remote->dead)
-        gs_engine_turn(remote, 0);
-    int count = take_done(remote, ret_completions, max);
-    return count == 0 && remote->dead ? -ENOTCONN : count;
-}
-
-int gpusys_remote_wait(struct gpusys_remote *remote, struct gpusys_completion *ret_completions, unsigned max,
-                       int64_t timeout_ns)
-{
-    int64_t deadline = gpusys_deadline_after(timeout_ns);
-    int error = 0;
-    while (!remote->first_done && !error) {
-        if (remote->dead)
-            return -ENOTCONN;
-        if (!remote->oldest)
-            return -ENOENT;
-        error = gs_engine_turn(remote, deadline);
-    }
-    int count = take_done(remote, ret_completions, max);
-    return count ? count : remote->dead ? -ENOTCONN : error;
-}
-
-/* Take one particular batch out of those that are done. */
-static bool take_batch(struct gpusys_remote *remote, uint64_t id, struct gpusys_completion *ret_completion)
-{
-    struct gs_batch **link = &remote->first_done;
-    while (*link && (*link)->id != id)
-        link = &(*link)->next;
-    struct gs_batch *batch = *link;
-    if (!batch)
-        return false;
-    *link = batch->next;
-    if (!batch->next)
-        remote->last_done = link;
-    give(remote, batch, ret_completion);
-    signal_caller(remote);
-    return true;
-}
-
-static bool is_under_way(const struct gpusys_remote *remote, uint64_t id)
-{
-    const struct gs_batch *batch = remote->newest;
-    while (batch && batch->id != id)
-        batch = batch->older;
-    return batch;
-}
-
-int gpusys_remote_wait_batch(struct gpusys_remote *remote, uint64_t batch,
-                             struct gpusys_completion *ret_completion, int64_t timeout_ns)
-{
-    int64_t deadline = gpusys_deadline_after(timeout_ns);
-    int error = 0;
-    for (;;) {
-        if (take_batch(remote, batch, ret_completion))
-            return 0;
-        if (error)
-            return error;
-        if (!is_under_way(remote, batch))
-            return -ENOENT;
-        error = gs_engine_turn(remote, deadline);
-        if (remote->dead)
-            error = -ENOTCONN;
-    }
 }

@@ -123,13 +123,23 @@ static int write_cookie(struct gpusys_peer *peer, const char *path, struct gpusy
     return result;
 }
 
+/* Of a server that died here: with it a client would insist on a proof that this one does not give. */
+static void remove_stale_cookie(const struct gpusys_peer *peer)
+{
+    char path[GS_PATH_BYTES];
+    if (gs_runtime_path(path, &peer->bound, "cookie", NULL) == 0)
+        unlink(path);
+}
+
 static int listen_all(struct gpusys_peer *peer, const struct gpusys_peer_options *options,
                       struct gpusys_error *error)
 {
     int result = listen_main(peer, options->listen ? options->listen : "127.0.0.1", error);
     if (result)
         return result;
-    if (!peer->insecure && (result = write_cookie(peer, options->cookie_file, error)) != 0)
+    if (peer->insecure)
+        remove_stale_cookie(peer);
+    else if ((result = write_cookie(peer, options->cookie_file, error)) != 0)
         return result;
     result = listen_unix(peer, error);
     if (result && peer->insecure) { /* a convenience then, for clients that happen to be here */

@@ -44,6 +44,7 @@ struct opening {
     struct gpusys_error *error;
     bool local; /* the connection does not leave this host */
     bool has_cookie;
+    char cookie_path[GS_PATH_BYTES]; /* where it is looked for */
     uint8_t cookie[GS_COOKIE_BYTES];
     struct gpusys_error cookie_error; /* why there is none */
     char why_not[200];                /* why not a better transport */
@@ -52,14 +53,14 @@ struct opening {
 /* Only a connection that stays on this host is shown the cookie: it would be readable on a network. */
 static void find_cookie(struct opening *opening)
 {
-    char path[GS_PATH_BYTES];
+    char *path = opening->cookie_path;
     struct gs_address address;
     const char *given = opening->options.cookie_file;
     opening->local = gs_socket_is_local(gpusys_stream_fd(opening->remote->channel.stream));
     if (!opening->local)
         return;
     if (given)
-        snprintf(path, sizeof path, "%s", given);
+        snprintf(path, GS_PATH_BYTES, "%s", given);
     else if (gs_address_parse(&address, opening->remote->address, &opening->cookie_error) ||
              gs_runtime_path(path, &address, "cookie", &opening->cookie_error))
         return;
@@ -105,13 +106,16 @@ static int check_proof(const struct opening *opening, const struct gs_welcome *w
     if (opening->has_cookie &&
         gs_secret_equal(welcome->cookie, opening->cookie + GS_COOKIE_BYTES / 2, sizeof welcome->cookie))
         return 0;
-    if (!opening->options.cookie_file && gs_secret_equal(welcome->cookie, none, sizeof none)) {
+    if (!opening->has_cookie && !opening->options.cookie_file &&
+        gs_secret_equal(welcome->cookie, none, sizeof none)) {
         gs_log(GPUSYS_LOG_WARN,
                "%s: nothing proves who serves there, and nothing keeps others from reading along", address);
         return 0;
     }
-    return gpusys_error_set(opening->error, -EACCES, "%s is not the server whose cookie file is here",
-                            address);
+    gpusys_error_set(opening->error, -EACCES, "%s is not the server whose cookie lies in %s", address,
+                     opening->cookie_path);
+    gpusys_error_set_hint(opening->error, "if that server is gone and you trust this one, remove the file");
+    return -EACCES;
 }
 
 static int keep_welcome(struct opening *opening)
@@ -410,80 +414,4 @@ void gpusys_remote_release(struct gpusys_remote *remote, uint32_t region)
     remote->hot = (struct gs_hot){0};
     if (remote->shm)
         gs_shm_release(remote->shm, region);
-}
-
-/* ---- one read, one write ---- */
-
-static int move(struct gpusys_remote *remote, const struct gpusys_io *io, int64_t timeout_ns)
-{
-    struct gpusys_batch_options options = {.size = sizeof options,
-                                           .timeout_ns = timeout_ns == 0 ? 1 : timeout_ns};
-    struct gpusys_completion completion;
-    uint64_t batch;
-    int error = gpusys_remote_submit(remote, io, 1, &options, &batch);
-    if (!error)
-        error = gpusys_remote_wait_batch(remote, batch, &completion, -1);
-    return error ? error : completion.status;
-}
-
-/* Remember the region when all of it is faulted in. */
-static void heat(struct gpusys_remote *remote, uint32_t region)
-{
-    struct gs_mapping *mapping = remote->shm && !remote->dead ? gs_shm_mapping(remote->shm, region) : NULL;
-    if (!mapping || !gs_shm_is_ready(mapping, 0, mapping->length))
-        return;
-    remote->hot = (struct gs_hot){
-        .bytes = mapping->length, .base = mapping->base, .region = region, .writable = mapping->writable};
-}
-
-/* The way without the hot entry: a mapping whose bytes can be touched at once, or the engine. */
-__attribute__((noinline)) static int move_slowly(struct gpusys_remote *remote, uint8_t op, uint32_t region,
-                                                 uint64_t offset, void *buffer, uint64_t length,
-                                                 int64_t timeout_ns)
-{
-    struct gs_mapping *mapping = remote->shm && !remote->dead ? gs_shm_mapping(remote->shm, region) : NULL;
-    if (mapping && offset <= mapping->length && length <= mapping->length - offset &&
-        gs_shm_is_ready(mapping, offset, length)) {
-        heat(remote, region);
-        return gs_shm_copy(mapping, op, offset, buffer, (size_t)length);
-    }
-    struct gpusys_io io = {.op = op, .region = region, .offset = offset, .buffer = buffer, .length = length};
-    return move(remote, &io, timeout_ns);
-}
-
-static inline bool is_hot(const struct gpusys_remote *remote, uint32_t region, uint64_t offset,
-                          uint64_t length)
-{
-    const struct gs_hot *hot = &remote->hot;
-    return region == hot->region && offset < hot->bytes && length - 1 < hot->bytes - offset;
-}
-
-/* Word by word where a call of memcpy would cost more than the bytes. */
-static inline void copy(void *to, const void *from, uint64_t length)
-{
-    if (length == 8)
-        memcpy(to, from, 8);
-    else if (length == 4)
-        memcpy(to, from, 4);
-    else
-        memcpy(to, from, (size_t)length);
-}
-
-int gpusys_remote_read(struct gpusys_remote *remote, uint32_t region, uint64_t offset, void *buffer,
-                       uint64_t length, int64_t timeout_ns)
-{
-    if (!is_hot(remote, region, offset, length))
-        return move_slowly(remote, GPUSYS_OP_READ, region, offset, buffer, length, timeout_ns);
-    copy(buffer, remote->hot.base + offset, length);
-    return 0;
-}
-
-int gpusys_remote_write(struct gpusys_remote *remote, uint32_t region, uint64_t offset, const void *buffer,
-                        uint64_t length, int64_t timeout_ns)
-{
-    if (!remote->hot.writable || !is_hot(remote, region, offset, length))
-        return move_slowly(remote, GPUSYS_OP_WRITE, region, offset, (void *)(uintptr_t)buffer, length,
-                           timeout_ns);
-    copy(remote->hot.base + offset, buffer, length);
-    return 0;
 }

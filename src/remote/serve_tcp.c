@@ -21,7 +21,9 @@
 enum {
     IN_BYTES = 64 * 1024,
     OUT_BYTES = 256 * 1024,
-    SHORT_BYTES = 32 * 1024,        /* reads up to here are copied */
+    SHORT_BYTES = 32 * 1024, /* reads up to here leave together … */
+    GATHER_BYTES = 1024,     /* … below this copied, memory from here on from where it lies */
+    PIECES = 512,
     STEP_BYTES = 1024 * 1024,       /* of a long one, at a time */
     WARM_BYTES = 4 * 1024 * 1024,   /* read by the pool in one job … */
     AHEAD_BYTES = 8 * 1024 * 1024,  /* … and asked for behind it */
@@ -50,7 +52,10 @@ struct gs_tcp_serve {
     struct gs_reply land_reply;
 
     uint64_t moved; /* in this round */
-    size_t in_head, in_tail, out_head, out_tail;
+    size_t in_head, in_tail, out_tail;
+    struct gs_region *gathered;  /* whose memory the pieces point into */
+    struct iovec pieces[PIECES]; /* what goes out: of `out`, and of the region */
+    unsigned piece_head, piece_tail;
     unsigned char in[IN_BYTES], out[OUT_BYTES];
 };
 
@@ -81,6 +86,7 @@ void gs_tcp_serve_free(struct gs_conn *conn)
         return;
     unpin(tcp);
     gs_region_drop(tcp->sending);
+    gs_region_drop(tcp->gathered);
     gs_region_drop(tcp->landing);
     free(tcp);
     conn->tcp = NULL;
@@ -194,32 +200,68 @@ static int park(struct gs_tcp_serve *tcp, struct gs_region *region, uint64_t off
 
 /* ---- output ---- */
 
+static void sent(struct gs_tcp_serve *tcp, size_t count)
+{
+    while (count) {
+        struct iovec *piece = &tcp->pieces[tcp->piece_head];
+        size_t step = count < piece->iov_len ? count : piece->iov_len;
+        piece->iov_base = (char *)piece->iov_base + step;
+        piece->iov_len -= step;
+        count -= step;
+        tcp->piece_head += piece->iov_len == 0;
+    }
+}
+
 static int flush(struct gs_tcp_serve *tcp, bool more)
 {
-    while (tcp->out_head < tcp->out_tail) {
-        ssize_t sent = send(tcp->conn->source.fd, tcp->out + tcp->out_head, tcp->out_tail - tcp->out_head,
-                            MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
-        if (sent < 0 && errno == EINTR)
+    while (tcp->piece_head < tcp->piece_tail) {
+        struct msghdr message = {.msg_iov = tcp->pieces + tcp->piece_head,
+                                 .msg_iovlen = tcp->piece_tail - tcp->piece_head};
+        ssize_t count =
+            sendmsg(tcp->conn->source.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
+        if (count < 0 && errno == EINTR)
             continue;
-        if (sent < 0)
+        if (count < 0)
             return errno == EAGAIN ? WANT_OUT : -errno;
-        tcp->out_head += (size_t)sent;
+        sent(tcp, (size_t)count);
     }
-    tcp->out_head = tcp->out_tail = 0;
+    tcp->piece_head = tcp->piece_tail = 0;
+    tcp->out_tail = 0;
+    gs_region_drop(tcp->gathered);
+    tcp->gathered = NULL;
     return 0;
 }
 
-/* Room for a reply header and `size` bytes behind it. */
+/* Room for a reply header with `size` bytes behind it in the buffer, and for a piece that lies elsewhere. */
 static int make_room(struct gs_tcp_serve *tcp, size_t size)
 {
-    return OUT_BYTES - tcp->out_tail < GS_REPLY_BYTES + size ? flush(tcp, false) : 0;
+    bool room = OUT_BYTES - tcp->out_tail >= GS_REPLY_BYTES + size && tcp->piece_tail + 2 <= PIECES;
+    return room ? 0 : flush(tcp, false);
+}
+
+/* `size` bytes were written at the end of the buffer. */
+static void put_buffered(struct gs_tcp_serve *tcp, size_t size)
+{
+    unsigned char *start = tcp->out + tcp->out_tail;
+    struct iovec *last = tcp->piece_tail > tcp->piece_head ? &tcp->pieces[tcp->piece_tail - 1] : NULL;
+    if (last && (unsigned char *)last->iov_base + last->iov_len == start)
+        last->iov_len += size;
+    else
+        tcp->pieces[tcp->piece_tail++] = (struct iovec){.iov_base = start, .iov_len = size};
+    tcp->out_tail += size;
 }
 
 static void put_reply(struct gs_tcp_serve *tcp, enum gs_status status, uint32_t length, uint32_t tag)
 {
     struct gs_reply reply = {.status = (uint8_t)status, .length = length, .tag = tag};
     gs_reply_put(tcp->out + tcp->out_tail, &reply);
-    tcp->out_tail += GS_REPLY_BYTES;
+    put_buffered(tcp, GS_REPLY_BYTES);
+}
+
+static void count_read(struct gs_tcp_serve *tcp, uint64_t bytes)
+{
+    tcp->moved += bytes;
+    atomic_fetch_add_explicit(&tcp->conn->worker->peer->read_bytes, bytes, memory_order_relaxed);
 }
 
 static enum gs_status status_of(int error)
@@ -272,24 +314,24 @@ static int send_long(struct gs_tcp_serve *tcp)
         return result < 0 ? broken_read(tcp, result) : result;
     }
     tcp->warm = false;
-    ssize_t sent = send_step(tcp, size);
-    if (sent < 0 && errno == EINTR)
+    ssize_t count = send_step(tcp, size);
+    if (count < 0 && errno == EINTR)
         return 0;
-    if (sent < 0 && (errno == EAGAIN || errno == EPIPE || errno == ECONNRESET))
+    if (count < 0 && (errno == EAGAIN || errno == EPIPE || errno == ECONNRESET))
         return errno == EAGAIN ? WANT_OUT : -errno;
-    if (sent <= 0) /* the file ends before it should, or its disk fails */
-        return broken_read(tcp, sent == 0 ? -ESTALE : -errno);
-    tcp->send_offset += (uint64_t)sent;
-    tcp->send_left -= (uint64_t)sent;
-    tcp->moved += (uint64_t)sent;
-    atomic_fetch_add_explicit(&tcp->conn->worker->peer->read_bytes, (uint64_t)sent, memory_order_relaxed);
+    if (count <= 0) /* the file ends before it should, or its disk fails */
+        return broken_read(tcp, count == 0 ? -ESTALE : -errno);
+    tcp->send_offset += (uint64_t)count;
+    tcp->send_left -= (uint64_t)count;
+    count_read(tcp, (uint64_t)count);
     return tcp->send_left ? 0 : finish_sending(tcp);
 }
 
 /* ---- reads ---- */
 
 /* Copy a short piece of a file to `to` without waiting for its disk. */
-static int copy_file(struct gs_tcp_serve *tcp, struct gs_region *region, const struct gs_request *request, void *to)
+static int copy_file(struct gs_tcp_serve *tcp, struct gs_region *region, const struct gs_request *request,
+                     void *to)
 {
     struct iovec iov = {.iov_base = to, .iov_len = request->length};
     bool at_once = tcp->warm || region->file.in_memory;
@@ -304,6 +346,23 @@ static int copy_file(struct gs_tcp_serve *tcp, struct gs_region *region, const s
     return gs_region_pread(region, tcp->pinned_fd, to, request->length, request->offset);
 }
 
+/* A short read of memory: its bytes go from where they lie. */
+static int gather(struct gs_tcp_serve *tcp, struct gs_region *region, const struct gs_request *request)
+{
+    if (tcp->gathered != region) {
+        int result = flush(tcp, false);
+        if (result)
+            return result;
+        tcp->gathered = gs_region_hold(region);
+    }
+    put_reply(tcp, GS_STATUS_OK, request->length, request->tag);
+    tcp->pieces[tcp->piece_tail++] =
+        (struct iovec){.iov_base = (char *)region->memory.map + request->offset, .iov_len = request->length};
+    count_read(tcp, request->length);
+    return 0;
+}
+
+/* A shorter one, or a short one of a file: its bytes are copied behind the reply's header. */
 static int read_short(struct gs_tcp_serve *tcp, struct gs_region *region, const struct gs_request *request)
 {
     unsigned char *to = tcp->out + tcp->out_tail + GS_REPLY_BYTES;
@@ -316,9 +375,8 @@ static int read_short(struct gs_tcp_serve *tcp, struct gs_region *region, const 
         return PARKED;
     put_reply(tcp, error ? status_of(error) : GS_STATUS_OK, error ? 0 : request->length, request->tag);
     if (!error)
-        tcp->out_tail += request->length;
-    tcp->moved += request->length;
-    atomic_fetch_add_explicit(&tcp->conn->worker->peer->read_bytes, request->length, memory_order_relaxed);
+        put_buffered(tcp, request->length);
+    count_read(tcp, request->length);
     return 0;
 }
 
@@ -334,6 +392,8 @@ static int start_read(struct gs_tcp_serve *tcp, struct gs_region *region, const 
         put_reply(tcp, status_of(result), 0, request->tag);
         return 0;
     }
+    if (is_short && !gs_region_is_file(region) && request->length >= GATHER_BYTES)
+        return gather(tcp, region, request);
     if (is_short)
         return read_short(tcp, region, request);
     put_reply(tcp, GS_STATUS_OK, request->length, request->tag);

@@ -57,35 +57,54 @@ static int expect_magic(const uint8_t *bytes, size_t size)
     return 0;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* One stream for all inputs, for it is large; nothing of the input before is left in it. */
+static struct gpusys_stream *stream_over(struct script *script)
 {
     static const struct gpusys_stream_ops ops = {
         .size = sizeof ops, .read = script_read, .write = script_write};
-    if (size < 2)
-        return 0;
-    struct script script = {.bytes = data + 2, .size = size - 2, .piece = data[0] ? data[0] : SIZE_MAX};
-    struct gpusys_stream *stream;
-    struct gs_channel channel;
-    REQUIRE(gpusys_stream_new(&stream, &ops, &script, "a script") == 0);
-    gs_channel_init(&channel, stream, data[1] & 1);
-    size_t at = 0;
-    int wanted = data[1] & 1 ? expect_magic(script.bytes, script.size) : 0, code;
-    if (wanted == 0 && data[1] & 1)
-        at = GS_MAGIC_BYTES;
+    static struct script current;
+    static struct gpusys_stream *stream;
+    char waste[4096];
+    size_t count;
+    if (!stream)
+        REQUIRE(gpusys_stream_new(&stream, &ops, &current, "a script") == 0);
+    while (gpusys_stream_buffered(stream))
+        REQUIRE(gpusys_stream_read_some(stream, waste, sizeof waste, 0, &count) == 0);
+    current = *script;
+    return stream;
+}
+
+static void play(struct gs_channel *channel, const uint8_t *bytes, size_t size, int wanted)
+{
+    int code;
     do {
         struct gs_frame frame, expected = {0};
         const unsigned char *body;
         if (wanted == 0)
-            wanted = expect(script.bytes + at, script.size - at, &expected);
-        code = gs_channel_receive(&channel, 0, &frame, &body);
+            wanted = expect(bytes, size, &expected);
+        code = gs_channel_receive(channel, 0, &frame, &body);
         REQUIRE(code == wanted);
         if (code == 0) {
-            REQUIRE(frame.type == expected.type && frame.serial == expected.serial &&
-                    frame.body_bytes == expected.body_bytes);
-            REQUIRE(memcmp(body, script.bytes + at + GS_FRAME_BYTES, frame.body_bytes) == 0);
-            at += GS_FRAME_BYTES + frame.body_bytes;
+            REQUIRE(frame.type == expected.type && frame.serial == expected.serial);
+            REQUIRE(frame.body_bytes == expected.body_bytes);
+            REQUIRE(memcmp(body, bytes + GS_FRAME_BYTES, frame.body_bytes) == 0);
+            bytes += GS_FRAME_BYTES + frame.body_bytes;
+            size -= GS_FRAME_BYTES + frame.body_bytes;
         }
     } while (code == 0);
-    gs_channel_free(&channel);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct gs_channel channel;
+    if (size < 2)
+        return 0;
+    bool magic = data[1] & 1;
+    struct script script = {.bytes = data + 2, .size = size - 2, .piece = data[0] ? data[0] : SIZE_MAX};
+    int wanted = magic ? expect_magic(script.bytes, script.size) : 0;
+    size_t skip = magic && wanted == 0 ? GS_MAGIC_BYTES : 0;
+    gs_channel_init(&channel, stream_over(&script), magic);
+    play(&channel, script.bytes + skip, script.size - skip, wanted);
+    gs_bytes_free(&channel.in); /* not the channel: the stream lives on */
     return 0;
 }

@@ -17,7 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { CONNS = 24, CALL_NS = 20000000, PATIENCE_S = 10 };
+enum { CONNS = 24, CALL_NS = 5000000, PATIENCE_S = 10 };
 
 const uint8_t hostile_session[16] = "a hostile sessio", hostile_proof[16] = "proof of nothing";
 
@@ -352,8 +352,9 @@ static void visit(struct gpusys_remote *remote)
 
 void hostile_visit(unsigned require)
 {
+    const char *where = hostile_address();
     struct gpusys_remote_options options = {.size = sizeof options,
-                                            .timeout_ns = 5 * (int64_t)CALL_NS,
+                                            .timeout_ns = 20 * (int64_t)CALL_NS,
                                             .require = require,
                                             .cookie_file = cookie_path};
     struct gpusys_remote *remote;

@@ -2,6 +2,7 @@
 #include "remote_play.h"
 
 #include "base/address.h"
+#include "remote/runtime.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -308,12 +309,9 @@ int play_receive(int fd, void *bytes, size_t size)
 const char *play_cookie_path(const char *address)
 {
     struct gs_address parsed;
-    static char path[600];
+    static char path[GS_PATH_BYTES];
     PLAY_CHECK(gs_address_parse(&parsed, address, NULL) == 0);
-    if (parsed.is_unix)
-        snprintf(path, sizeof path, "%s.cookie", parsed.host);
-    else
-        snprintf(path, sizeof path, "%s/tcp-%u.cookie", getenv("GPUSYS_RUNTIME_DIR"), parsed.port);
+    PLAY_CHECK(gs_runtime_path(path, &parsed, "cookie", NULL) == 0);
     return path;
 }
 
