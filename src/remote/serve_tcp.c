@@ -287,8 +287,6 @@ static ssize_t send_step(struct gs_tcp_serve *tcp, size_t size)
     off_t offset = (off_t)tcp->send_offset;
     if (gs_region_is_file(region))
         return sendfile(socket, tcp->pinned_fd, &offset, size);
-    if (region->memory.huge) /* hugetlbfs has no sendfile */
-        return send(socket, (char *)region->memory.map + offset, size, MSG_NOSIGNAL | MSG_DONTWAIT);
     return sendfile(socket, region->memory.fd, &offset, size);
 }
 
@@ -346,7 +344,14 @@ static int copy_file(struct gs_tcp_serve *tcp, struct gs_region *region, const s
     return gs_region_pread(region, tcp->pinned_fd, to, request->length, request->offset);
 }
 
-/* A short read of memory: its bytes go from where they lie. */
+/* Memory can be sent from where it lies. A long read of base pages is left to sendfile, which need not copy it. */
+static bool may_gather(const struct gs_region *region, uint32_t length)
+{
+    return !gs_region_is_file(region) && length >= GATHER_BYTES &&
+           (length <= SHORT_BYTES || region->memory.huge);
+}
+
+/* A read of memory: its bytes go from where they lie. */
 static int gather(struct gs_tcp_serve *tcp, struct gs_region *region, const struct gs_request *request)
 {
     if (tcp->gathered != region) {
@@ -392,7 +397,7 @@ static int start_read(struct gs_tcp_serve *tcp, struct gs_region *region, const 
         put_reply(tcp, status_of(result), 0, request->tag);
         return 0;
     }
-    if (is_short && !gs_region_is_file(region) && request->length >= GATHER_BYTES)
+    if (may_gather(region, request->length))
         return gather(tcp, region, request);
     if (is_short)
         return read_short(tcp, region, request);

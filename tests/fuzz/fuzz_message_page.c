@@ -46,7 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct gs_regions page;
     uint32_t count = 0, wanted = (uint32_t)(size / 3 < MOST ? size / 3 : MOST);
     int code = 0;
-    memset(name, 'n', sizeof name);
+    if (!name[0])
+        memset(name, 'n', sizeof name);
     gs_bytes_drop(&out, gs_bytes_queued(&out));
     REQUIRE(gs_ready_encode(&out, 1, &(struct gs_ready){.transport = 1}) ==
             0); /* something before the page */

@@ -249,7 +249,9 @@ static void opening_comes_back(void **state)
     free(body);
     body = body_of(GOLDEN_ATTACH, &size);
     assert_int_equal(gs_attach_decode(body, size, &attach_back), 0);
-    assert_memory_equal(&attach_back, &attach, sizeof attach);
+    assert_memory_equal(attach_back.session, attach.session, sizeof attach.session);
+    assert_true(attach_back.transport == attach.transport && attach_back.rail == 0 &&
+                attach_back.generation == 1);
     free(body);
     body = body_of(GOLDEN_ATTACHED, &size);
     assert_int_equal(gs_attached_decode(body, size, proof), 0);
