@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool sound = !data[1] && !data[2] && !data[3];
     if (code) {
         REQUIRE(code == -EBADMSG);
-        uint32_t length = data[4] | data[5] << 8 | data[6] << 16 | (uint32_t)data[7] << 24;
+        uint32_t length =
+            data[4] | (uint32_t)data[5] << 8 | (uint32_t)data[6] << 16 | (uint32_t)data[7] << 24;
         REQUIRE(!sound || length > GS_SLICE_MAX);
         return 0;
     }

@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool sound = data[0] <= GPUSYS_OP_WRITE && !data[1] && !data[2] && !data[3];
     if (code) {
         REQUIRE(code == -EBADMSG);
-        uint32_t length = data[16] | data[17] << 8 | data[18] << 16 | (uint32_t)data[19] << 24;
+        uint32_t length =
+            data[16] | (uint32_t)data[17] << 8 | (uint32_t)data[18] << 16 | (uint32_t)data[19] << 24;
         REQUIRE(!sound || length > GS_SLICE_MAX);
         return 0;
     }

@@ -39,7 +39,7 @@ static pthread_cond_t stopped = PTHREAD_COND_INITIALIZER;
 static struct hostile script;
 static bool playing;
 static struct conn conns[CONNS];
-static unsigned n_conns;
+static unsigned n_conns, n_rail_news, n_rail_used;
 
 /* ---- what it says ---- */
 
@@ -95,7 +95,10 @@ static void play_control(struct conn *conn)
         uint8_t size = record[2] < left ? record[2] : (uint8_t)left;
         if (record[1] & HOSTILE_WAIT && conn->n_used == conn->n_messages)
             return;
+        if (record[1] & HOSTILE_RAIL && n_rail_used == n_rail_news)
+            return;
         conn->n_used += (record[1] & HOSTILE_WAIT) != 0;
+        n_rail_used += (record[1] & HOSTILE_RAIL) != 0;
         if (record[0] >= 0xf0)
             say(conn, record + HOSTILE_RECORD_BYTES, size);
         else
@@ -112,13 +115,18 @@ static void play_rail(struct conn *conn)
     if (!conn->greeted) {
         say_message(conn, GS_ATTACHED, conn->serial, hostile_proof, sizeof hostile_proof);
         conn->greeted = true;
-    } else if (!conn->done) {
-        if (script.rail_size && script.fd >= 0)
-            say_with_fd(conn, script.rail, script.rail_size, script.fd);
-        else
-            say(conn, script.rail, script.rail_size);
-        finish(conn);
+        return;
     }
+    n_rail_news++;
+    if (conns[0].fd >= 0)
+        play_control(&conns[0]);
+    if (!script.rail_size)
+        return;
+    if (script.fd >= 0)
+        say_with_fd(conn, script.rail, script.rail_size, script.fd);
+    else
+        say(conn, script.rail, script.rail_size);
+    finish(conn);
 }
 
 /* ---- what it hears ---- */
@@ -162,8 +170,6 @@ static void listen_to(struct conn *conn, bool is_control)
         conn->fd = -1;
         return;
     }
-    if (conn->done)
-        return;
     unsigned char *room = gs_bytes_grow(&conn->in, (size_t)count);
     REQUIRE(room);
     memcpy(room, some, (size_t)count);
@@ -220,7 +226,7 @@ static void *hostile_main(void *argument)
         struct pollfd ready[2 + CONNS] = {{.fd = listener, .events = POLLIN}, {.fd = wake, .events = POLLIN}};
         unsigned n = n_conns;
         for (unsigned i = 0; i < n; i++)
-            ready[2 + i] = (struct pollfd){.fd = conns[i].fd, .events = POLLIN};
+            ready[2 + i] = (struct pollfd){.fd = conns[i].done ? -1 : conns[i].fd, .events = POLLIN};
         if (poll(ready, 2 + n, -1) > 0)
             round_of(ready, n);
     }
@@ -276,6 +282,7 @@ void hostile_start(const struct hostile *wanted)
     pthread_mutex_lock(&lock);
     script = *wanted;
     playing = true;
+    n_rail_news = n_rail_used = 0;
     pthread_mutex_unlock(&lock);
 }
 
@@ -301,7 +308,9 @@ static void visit_regions(struct gpusys_remote *remote, uint64_t count)
         REQUIRE(gpusys_remote_region(remote, region, &info) == 0);
         REQUIRE(gpusys_name_check(info.name, NULL) == 0);
         uint64_t length = info.length < sizeof buffer ? info.length : sizeof buffer;
-        gpusys_remote_read(remote, region, 0, buffer, length, CALL_NS);
+        int code = gpusys_remote_read(remote, region, 0, buffer, length, CALL_NS);
+        REQUIRE(code != 0 || length == 0 ||
+                script.rail_size); /* "bytes came over a rail that said nothing" */
         gpusys_remote_checksums(remote, region, 0, 1, hash, CALL_NS, NULL);
         gpusys_remote_write(remote, region, 0, buffer, length, CALL_NS);
         gpusys_remote_read(remote, region, info.length - length, buffer, length, CALL_NS);
@@ -311,10 +320,12 @@ static void visit_regions(struct gpusys_remote *remote, uint64_t count)
 /* A few batches at once, one with a note. */
 static void visit_batches(struct gpusys_remote *remote)
 {
-    static unsigned char buffers[8][4096];
+    static unsigned char buffers[8][4096], large[1 << 20];
     struct gpusys_batch_options options = {.size = sizeof options, .timeout_ns = CALL_NS};
     struct gpusys_completion completions[8];
     unsigned under_way = 0;
+    struct gpusys_io first = {.op = GPUSYS_OP_WRITE, .region = 1, .buffer = large, .length = sizeof large};
+    under_way += gpusys_remote_submit(remote, &first, 1, &options, NULL) == 0; /* the socket is full of it */
     for (unsigned i = 0; i < 8; i++) {
         struct gpusys_io io = {.op = i & 1, .region = i / 4, .buffer = buffers[i], .length = 8};
         options.note = i == 7 ? "note" : NULL;
@@ -335,9 +346,10 @@ static void visit(struct gpusys_remote *remote)
     uint64_t count = 0;
     uint32_t arena;
     void *map;
-    if (gpusys_remote_list(remote, CALL_NS, &count, NULL) == 0)
-        visit_regions(remote, count);
+    bool listed = gpusys_remote_list(remote, CALL_NS, &count, NULL) == 0;
     visit_batches(remote);
+    if (listed)
+        visit_regions(remote, count);
     if (gpusys_remote_list(remote, CALL_NS, &count, NULL) ==
         0) /* it may say something else the second time */
         visit_regions(remote, count);

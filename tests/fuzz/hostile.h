@@ -3,17 +3,18 @@
  * A hostile peer: a Unix socket in this process, and a thread that answers a real client (gpusys/remote.h) out of a script.
  *
  * The first connection of an input is the control stream. `control` is a list of messages, [u8 type][u8 flags][u8 length]
- * and the body: with HOSTILE_WAIT in the flags it is sent only when the client has sent another message; with
- * HOSTILE_ANSWER it carries the serial of the client's last message, else flags & 31. A type from 0xf0 on sends its bytes as
- * they are. Later connections are rails: ATTACH is answered properly, and the client's first bytes behind it with `rail`,
- * beside whose first byte goes the descriptor `fd` when that is not -1. After its script each connection is closed for writing.
+ * and the body: with HOSTILE_WAIT in the flags it is sent only when the client has sent another message, with HOSTILE_RAIL
+ * when something was heard on a rail; with HOSTILE_ANSWER it carries the serial of the client's last message, else flags & 31.
+ * A type from 0xf0 on sends its bytes as they are. Later connections are rails: ATTACH is answered properly, and the client's
+ * first bytes behind it with `rail`, beside whose first byte goes the descriptor `fd` when that is not -1; an empty `rail` is
+ * silence. After its script each connection is closed for writing and not read any more.
  */
 #ifndef TESTS_FUZZ_HOSTILE_H
 #define TESTS_FUZZ_HOSTILE_H
 
 #include "fuzz.h"
 
-enum { HOSTILE_WAIT = 0x80, HOSTILE_ANSWER = 0x40, HOSTILE_RECORD_BYTES = 3 };
+enum { HOSTILE_WAIT = 0x80, HOSTILE_ANSWER = 0x40, HOSTILE_RAIL = 0x20, HOSTILE_RECORD_BYTES = 3 };
 
 struct hostile {
     const uint8_t *control, *rail;

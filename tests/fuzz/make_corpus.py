@@ -208,7 +208,7 @@ write("session_rail", nothing=b"", reads=b"".join(op(0, n, 3, 50) for n in range
 
 
 # Scripts of a hostile peer (hostile.h).
-WAIT, ANSWER, RAW = 0x80, 0x40, 0xF0
+WAIT, ANSWER, ON_RAIL, RAW = 0x80, 0x40, 0x20, 0xF0
 
 
 def says(kind, body=b"", flags=WAIT | ANSWER):
@@ -261,3 +261,8 @@ write("remote_session", **{"lie_" + name: visit(0, RAILS["reads"], lie) for name
       shm_short=visit(7, mapped(length=65536), LIES["good"]), shm_huge=visit(3, mapped(huge=1), LIES["good"]),
       shm_longer=visit(3, mapped(), LIES["longer"]), shm_refused=visit(1, frame(REFUSED, struct.pack("<I", 8) + text(b"no")), LIES["good"]),
       shm_late=visit(3, mapped(serial=9), LIES["good"]), shm_cut=visit(3, mapped()[:20], LIES["good"]))
+LARGE_PAGE = says(REGIONS, page(entry(0, b"a", access=3, length=8), entry(1, b"b", 0, 3, 0, 1 << 20)))
+write("remote_session", silence=visit(0, b"", GOOD), noted_0=visit(0, b"", GOOD + says(NOTED, flags=ON_RAIL) * 4),
+      fenced_0=visit(0, b"", GOOD + says(FENCED, flags=ON_RAIL) * 4), changed=visit(0, b"", GOOD + says(CHANGED, bytes(4), ON_RAIL) * 4),
+      unsent=visit(0, b"".join(reply(0, 8, n) + (BYTES[:8] if n % 2 else b"") for n in range(1, 8)),
+                   ANSWERS["go"] + LARGE_PAGE + ANSWERS["sums"] * 2 + LARGE_PAGE * 9))

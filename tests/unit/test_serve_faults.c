@@ -132,7 +132,7 @@ static void test_half_a_message(void **state)
     check_served(&world); /* meanwhile */
     for (size_t i = 0; i < COUNT_OF(fds); i++)
         assert_ended(fds[i]);
-    assert_true(play_log_comes("whole message in time"));
+    assert_true(play_log_comes("opening in time"));
     assert_int_equal(play_stats(world.peer).refused_total, 4);
     world_close(&world);
 }
