@@ -132,7 +132,7 @@ static int measure_points(const struct plan *plan, const struct bench_range *ran
         error = bench_point_run(range, &point, plan->options->time_ns, &results[run->n_results]);
         run->n_results += !error;
     }
-    return error;
+    return error || run->n_results || interrupt_caught() ? error : -ENODATA;
 }
 
 static int show(const struct plan *plan, const struct bench_run *run)
@@ -198,7 +198,9 @@ static enum exit_code measure(const struct plan *plan, const char *address, cons
         return code_of(code);
     }
     code = measure_target(plan, &target, peer);
-    if (code)
+    if (code == -ENODATA)
+        report("bench: %s: nothing was measured: no size and depth fits", peer);
+    else if (code)
         report("bench: %s: %s", peer, strerror(-code));
     bench_target_close(&target);
     return code_of(code);

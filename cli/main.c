@@ -42,6 +42,8 @@ static enum exit_code run(const struct command *command, const struct call *call
         return wrong_number(command, "too few");
     if (command->max_operands >= 0 && call->n_operands > command->max_operands)
         return wrong_number(command, "too many");
+    if (call->settings->timeout_ns == 0)
+        return command_misused(command, "--timeout wants more than 0");
     apply(call->settings);
     return command->run(call);
 }

@@ -29,15 +29,22 @@ static void start_report(void)
     fprintf(stderr, "%sgpusys:%s ", colour(stderr, COLOUR_RED), colour(stderr, COLOUR_PLAIN));
 }
 
+/* One line; what came from outside must not steer the terminal. */
+static void put_line(const char *format, va_list arguments)
+{
+    char line[2048], safe[8192];
+    vsnprintf(line, sizeof line, format, arguments);
+    fprintf(stderr, "%s\n", output_safe(safe, sizeof safe, line));
+}
+
 void report(const char *format, ...)
 {
     va_list arguments;
     fflush(stdout); /* so that the two streams keep their order on a terminal */
     start_report();
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    put_line(format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
 }
 
 void report_error(const struct gpusys_error *error)
@@ -63,9 +70,8 @@ void note(const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     fputs("gpusys: ", stderr);
-    vfprintf(stderr, format, arguments);
+    put_line(format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
 }
 
 static bool colourful(FILE *file)

@@ -14,8 +14,7 @@ static int check_source(const struct plan_entry *entry, int source, struct gpusy
         return 0;
     if (fstat(source, &info))
         return chunk_fail(entry, -errno, error);
-    bool same = (uint64_t)info.st_size == entry->length &&
-                (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec == entry->mtime_ns;
+    bool same = (uint64_t)info.st_size == entry->length && tree_mtime_ns(&info) == entry->mtime_ns;
     return same ? 0 : chunk_fail(entry, -ESTALE, error);
 }
 

@@ -20,7 +20,7 @@ static int open_candidate(struct pull *pull, const struct plan_entry *entry)
     if (fd < 0)
         return -1;
     if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && (uint64_t)info.st_size == entry->length &&
-        (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec == entry->mtime_ns)
+        tree_mtime_ns(&info) == entry->mtime_ns)
         return fd;
     close(fd);
     return -1;

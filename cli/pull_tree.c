@@ -50,10 +50,10 @@ int tree_fail_full(const struct tree *tree, const char *name, uint64_t needed, i
 int tree_open(struct tree *ret_tree, const char *path, struct gpusys_error *error)
 {
     if (mkdir(path, 0777) && errno != EEXIST)
-        return gpusys_error_set_errno(error, -errno, "%s: cannot make the directory", path);
+        return gpusys_error_set_errno(error, -errno, "%.300s: cannot make the directory", path);
     int root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
-        return gpusys_error_set_errno(error, -errno, "%s: cannot open the directory", path);
+        return gpusys_error_set_errno(error, -errno, "%.300s: cannot open the directory", path);
     *ret_tree = (struct tree){.path = path, .root = root, .parent = -1};
     return 0;
 }
@@ -157,6 +157,15 @@ int tree_make_directory(struct tree *tree, const char *name, struct gpusys_error
     if ((info.st_mode & 0700) != 0700 && fchmod(tree->parent, (info.st_mode & 0777) | 0700))
         return tree_fail(tree, name, "the directory is not writable", -errno, error);
     return 0;
+}
+
+int64_t tree_mtime_ns(const struct stat *info)
+{
+    int64_t ns;
+    if (__builtin_mul_overflow((int64_t)info->st_mtim.tv_sec, 1000000000, &ns) ||
+        __builtin_add_overflow(ns, (int64_t)info->st_mtim.tv_nsec, &ns))
+        return info->st_mtim.tv_sec < 0 ? INT64_MIN : INT64_MAX;
+    return ns;
 }
 
 void tree_times(struct timespec ret_times[2], int64_t mtime_ns)

@@ -8,6 +8,7 @@
 
 #include <gpusys/error.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <time.h>
 
 struct tree {
@@ -34,6 +35,9 @@ int tree_make_directory(struct tree *tree, const char *name, struct gpusys_error
 /* Give a directory its mode and time, after all that lies in it is done. */
 int tree_finish_directory(struct tree *tree, const char *name, uint32_t mode, int64_t mtime_ns,
                           struct gpusys_error *error);
+
+/* A file's modification time in nanoseconds since 1970, as the library gives it: the nearest that fits. */
+int64_t tree_mtime_ns(const struct stat *info);
 
 /* For futimens: the access time stays, the modification time becomes this. */
 void tree_times(struct timespec ret_times[2], int64_t mtime_ns);

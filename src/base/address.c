@@ -241,7 +241,8 @@ static bool same_address(const union socket_address *one, const union socket_add
 void gs_socket_tune(int fd)
 {
     union socket_address local, peer;
-    int on = 1, idle = 10, interval = 5, probes = 3; /* a host that vanished is noticed within half a minute */
+    int on = 1, idle = 10, interval = 5,
+        probes = 3; /* a host that vanished is noticed within half a minute */
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) < 0 || ends_of(fd, &local, &peer) < 0)
         return;
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);

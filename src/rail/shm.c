@@ -2,6 +2,7 @@
 #include "rail/shm.h"
 
 #include "base/deadline.h"
+#include "base/filetime.h"
 #include "base/shared.h"
 
 #include <gpusys/stream.h>
@@ -229,11 +230,6 @@ static int ask_for_fd(struct gs_shm_rail *self, uint32_t region, int64_t deadlin
 
 /* ---- its mapping ---- */
 
-static int64_t mtime_ns_of(const struct stat *status)
-{
-    return (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
-}
-
 static int check_file(const struct gs_mapping *mapping)
 {
     struct stat status;
@@ -241,7 +237,7 @@ static int check_file(const struct gs_mapping *mapping)
         return -errno;
     if (!S_ISREG(status.st_mode))
         return -ESTALE;
-    return (uint64_t)status.st_size == mapping->length && mtime_ns_of(&status) == mapping->mtime_ns ? 0
+    return (uint64_t)status.st_size == mapping->length && gs_mtime_ns(&status) == mapping->mtime_ns ? 0
                                                                                                     : -ESTALE;
 }
 

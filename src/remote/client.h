@@ -117,6 +117,9 @@ struct gpusys_remote {
 /* A new serial, never 0. */
 uint64_t gs_control_serial(struct gpusys_remote *remote);
 
+/* Is there input that no poll of the descriptor shows, and room to answer it? */
+bool gs_control_has_input(const struct gpusys_remote *remote);
+
 /* Send what is queued, read what is there; messages go where they belong. 0, or the session is over. */
 int gs_control_progress(struct gpusys_remote *remote);
 

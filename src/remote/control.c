@@ -57,10 +57,16 @@ static int dispatch(struct gpusys_remote *remote, const struct gs_frame *frame, 
                                            : -EPROTO; /* late answers to calls that timed out are dropped */
 }
 
+enum { MESSAGES = 64, ANSWERS_BYTES = 256 * 1024 };
+
+bool gs_control_has_input(const struct gpusys_remote *remote)
+{
+    return gs_channel_has_input(&remote->channel) && gs_bytes_queued(&remote->channel.out) < ANSWERS_BYTES;
+}
+
 /* A peer that floods us neither keeps us here nor has answers pile up: the rest is read in a later turn. */
 static int receive_some(struct gpusys_remote *remote)
 {
-    enum { MESSAGES = 64, ANSWERS_BYTES = 256 * 1024 };
     for (unsigned i = 0; i < MESSAGES && gs_bytes_queued(&remote->channel.out) < ANSWERS_BYTES; i++) {
         struct gs_frame frame;
         const unsigned char *body;
@@ -94,7 +100,7 @@ int gs_control_await(struct gpusys_remote *remote, uint64_t serial, int64_t dead
     while (!error && remote->awaited)
         error = gs_engine_turn(remote, deadline_ns) ?: remote->dead;
     if (!remote->awaited)
-        return 0; /* the answer counts, even when the session ended right behind it */
+        return 0;        /* the answer counts, even when the session ended right behind it */
     remote->awaited = 0; /* a late answer is dropped */
     return error == -EAGAIN ? -ETIMEDOUT : error;
 }

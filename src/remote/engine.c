@@ -16,7 +16,7 @@
 
 enum {
     CHAIN_BYTES = 4 * 1024 * 1024, /* given to a lane at once, about */
-    FAILURES_MAX = 3,              /* lanes that may die under one slice */
+    FAILURES_MAX = 3, /* for each lane there is: when all die together, a slice may meet every one of them */
     EVENTS_AT_ONCE = 16,
 };
 
@@ -106,7 +106,7 @@ void gs_engine_signal(struct gpusys_remote *remote)
 {
     if (remote->event < 0)
         return;
-    if (remote->first_done || is_busy(remote) || remote->dead || gs_channel_has_input(&remote->channel))
+    if (remote->first_done || is_busy(remote) || remote->dead || gs_control_has_input(remote))
         raise_event(remote->event);
     else
         drain(remote->event);
@@ -253,7 +253,8 @@ void gs_engine_again(struct gpusys_remote *remote, struct gs_slice *slice, int w
 {
     const struct gs_listed *listed = gs_listed_at(remote, slice->region);
     slice->status = !listed ? -ENOENT : listed->changed ? -ESTALE : why;
-    if (slice->owner && !remote->dead && listed && !listed->changed && slice->failures++ < FAILURES_MAX) {
+    if (slice->owner && !remote->dead && listed && !listed->changed &&
+        slice->failures++ < FAILURES_MAX * remote->n_lanes) {
         gs_slices_push(&remote->again, slice);
         return;
     }
@@ -518,12 +519,12 @@ int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
     start_all(remote);
     if (remote->dead)
         return remote->dead;
-    bool busy = is_busy(remote) || remote->news != news || gs_channel_has_input(&remote->channel);
+    bool busy = is_busy(remote) || remote->news != news || gs_control_has_input(remote);
     int timeout = busy ? 0 : gs_deadline_ms(earliest(remote, deadline_ns));
     int count = epoll_wait(remote->epoll, events, EVENTS_AT_ONCE, timeout);
     for (int i = 0; i < count; i++)
         handle(remote, events[i].data.u64);
-    if (gs_channel_has_input(&remote->channel))
+    if (gs_control_has_input(remote))
         gs_control_progress(remote);
     for (unsigned i = 0; i < remote->n_lanes; i++)
         if (remote->lanes[i].rail && remote->lanes[i].ops->busy(remote->lanes[i].rail))

@@ -193,7 +193,7 @@ void gs_lane_died(struct gpusys_remote *remote, struct gs_lane *lane, int why)
             gs_slices_push(&lane->fenced, slice);
             error = ask_for_fence(remote, lane);
         } else {
-            gs_engine_again(remote, slice, why);
+            gs_engine_again(remote, slice, -ECONNRESET);
         }
     }
     plan(lane);

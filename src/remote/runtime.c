@@ -60,6 +60,10 @@ int gs_runtime_directory(char ret_path[GS_PATH_BYTES], struct gpusys_error *erro
     struct stat status;
     char path[GS_PATH_BYTES];
     choose(path);
+    if (path[0] != '/') { /* it is told to processes that stand elsewhere */
+        gpusys_error_set(error, -EINVAL, "GPUSYS_RUNTIME_DIR is no absolute path: %s", path);
+        return -EINVAL;
+    }
     int made = mkdir(path, 0700) < 0 ? -errno : 0;
     if (made && made != -EEXIST) {
         gpusys_error_set_errno(error, made, "the runtime directory %s", path);
@@ -89,7 +93,8 @@ int gs_runtime_path(char ret_path[GS_PATH_BYTES], const struct gs_address *addre
     if (address->is_unix)
         length = snprintf(ret_path, GS_PATH_BYTES, "%s.%s", address->host, kind);
     else
-        length = snprintf(ret_path, GS_PATH_BYTES, "%s/tcp-%s-%u.%s", directory, address->host, address->port, kind);
+        length = snprintf(ret_path, GS_PATH_BYTES, "%s/tcp-%s-%u.%s", directory, address->host, address->port,
+                          kind);
     if (length >= GS_PATH_BYTES)
         return gpusys_error_set(error, -ENAMETOOLONG, "the path of the %s file is too long", kind);
     return 0;

@@ -45,7 +45,9 @@ enum gs_role {
 
 struct gs_conn {
     struct gs_source source;
-    struct gs_task task; /* to arrive at a worker, and to be freed */
+    struct gs_task task;  /* to arrive at a worker, and to be freed */
+    struct gs_task again; /* to go on after the others had their turn */
+    bool again_posted;
     struct gs_worker *worker;
     struct gs_conn *next, **link; /* in the worker's list */
     struct gs_session *session;

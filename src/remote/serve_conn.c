@@ -241,15 +241,12 @@ static bool open_message(struct gs_conn *conn, const struct gs_frame *frame, con
 
 static void farewell(struct gs_conn *conn)
 {
-    char waste[4096];
+    char waste[16384];
     if (gs_channel_has_output(&conn->channel))
         return;
     shutdown(conn->source.fd, SHUT_WR); /* then wait for the other side to read it and close */
-    ssize_t count;
-    do
-        count = recv(conn->source.fd, waste, sizeof waste, MSG_DONTWAIT);
-    while (count > 0);
-    if (count == 0 || (errno != EAGAIN && errno != EINTR))
+    ssize_t count = recv(conn->source.fd, waste, sizeof waste, MSG_DONTWAIT);
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR))
         gs_conn_close(conn);
 }
 
@@ -271,9 +268,9 @@ static void lost(struct gs_conn *conn, int error)
 }
 
 /* True as open_rail. */
-static bool receive_messages(struct gs_conn *conn)
+static bool receive_messages(struct gs_conn *conn, unsigned *left)
 {
-    while (may_receive(conn)) {
+    for (; *left && may_receive(conn); --*left) {
         struct gs_frame frame;
         const unsigned char *body;
         int error = gs_channel_receive(&conn->channel, 0, &frame, &body);
@@ -308,17 +305,36 @@ void gs_conn_settle(struct gs_conn *conn)
     gs_loop_change(conn->worker->loop, &conn->source, events);
 }
 
-/* Input that came together with what filled our limits is still in the channel, where a poll does not see it: go on
- * until nothing moves. */
+static void resume_again(struct gs_task *task)
+{
+    struct gs_conn *conn = (struct gs_conn *)((char *)task - offsetof(struct gs_conn, again));
+    conn->again_posted = false;
+    if (!conn->closed)
+        gs_conn_resume(conn);
+}
+
+/*
+ * Input that came together with what filled our limits is still in the channel, where a poll does not see it: go on
+ * until nothing moves, or until it is the others' turn.
+ */
 void gs_conn_resume(struct gs_conn *conn)
 {
+    enum { MESSAGES_AT_ONCE = 64 };
+    unsigned left = MESSAGES_AT_ONCE;
     do {
-        if (receive_messages(conn))
+        if (receive_messages(conn, &left))
             return;
         gs_conn_settle(conn);
-    } while (may_receive(conn) && gs_channel_has_input(&conn->channel));
-    if (!conn->closed && conn->role == GS_ROLE_FAREWELL)
+    } while (left && may_receive(conn) && gs_channel_has_input(&conn->channel));
+    if (conn->closed)
+        return;
+    if (conn->role == GS_ROLE_FAREWELL)
         farewell(conn);
+    else if (!left && !conn->again_posted) {
+        conn->again_posted = true;
+        conn->again.run = resume_again;
+        gs_loop_post(conn->worker->loop, &conn->again);
+    }
 }
 
 static void conn_ready(struct gs_source *source, uint32_t events)
@@ -391,7 +407,8 @@ void gs_worker_tick(void *context)
 {
     struct gs_worker *worker = context;
     struct gs_conn *late;
-    while ((late = find_late(worker))) { /* from the start each time: a control stream takes its rails along */
+    while (
+        (late = find_late(worker))) { /* from the start each time: a control stream takes its rails along */
         if (late->role != GS_ROLE_FAREWELL) {
             gs_conn_complain(late, "did not complete its opening in time: disconnected");
             atomic_fetch_add(&worker->peer->refused_total, 1);

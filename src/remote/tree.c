@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "remote/tree.h"
 
+#include "base/filetime.h"
 #include "base/log.h"
 
 #include <dirent.h>
@@ -76,7 +77,7 @@ static int new_region(struct gs_region **ret_region, struct gs_files *files, con
     region->access = GPUSYS_ACCESS_READ;
     region->place = GPUSYS_PLACE_FILE;
     region->mode = status->st_mode & 07777;
-    region->mtime_ns = (int64_t)status->st_mtim.tv_sec * 1000000000 + status->st_mtim.tv_nsec;
+    region->mtime_ns = gs_mtime_ns(status);
     *ret_region = region;
     return 0;
 }

@@ -317,27 +317,39 @@ static void visit_regions(struct gpusys_remote *remote, uint64_t count)
     }
 }
 
-/* A few batches at once, one with a note. */
+/* What ended well has moved all of its bytes. */
+static void check_ends(const struct gpusys_completion *completions, int count)
+{
+    for (int i = 0; i < count; i++)
+        REQUIRE(completions[i].status != 0 || completions[i].bytes == completions[i].user);
+}
+
+static bool submit(struct gpusys_remote *remote, uint32_t region, uint32_t op, void *buffer, uint64_t length,
+                   const char *note)
+{
+    struct gpusys_batch_options options = {.size = sizeof options,
+                                           .timeout_ns = CALL_NS,
+                                           .note = note,
+                                           .note_bytes = note ? (uint32_t)strlen(note) : 0,
+                                           .user = length};
+    struct gpusys_io io = {.op = op, .region = region, .buffer = buffer, .length = length};
+    return gpusys_remote_submit(remote, &io, 1, &options, NULL) == 0;
+}
+
+/* A few batches at once: first one that fills the socket, so that those behind it wait; the last one with a note. */
 static void visit_batches(struct gpusys_remote *remote)
 {
-    static unsigned char buffers[8][4096], large[1 << 20];
-    struct gpusys_batch_options options = {.size = sizeof options, .timeout_ns = CALL_NS};
+    static unsigned char buffers[8][8], large[1 << 20];
     struct gpusys_completion completions[8];
-    unsigned under_way = 0;
-    struct gpusys_io first = {.op = GPUSYS_OP_WRITE, .region = 1, .buffer = large, .length = sizeof large};
-    under_way += gpusys_remote_submit(remote, &first, 1, &options, NULL) == 0; /* the socket is full of it */
-    for (unsigned i = 0; i < 8; i++) {
-        struct gpusys_io io = {.op = i & 1, .region = i / 4, .buffer = buffers[i], .length = 8};
-        options.note = i == 7 ? "note" : NULL;
-        options.note_bytes = i == 7 ? 4 : 0;
-        under_way += gpusys_remote_submit(remote, &io, 1, &options, NULL) == 0;
-    }
+    unsigned under_way = submit(remote, 1, GPUSYS_OP_WRITE, large, sizeof large, NULL);
+    for (unsigned i = 0; i < 8; i++)
+        under_way += submit(remote, i / 4, i & 1, buffers[i], sizeof buffers[i], i == 7 ? "note" : NULL);
     while (under_way) {
         int count = gpusys_remote_wait(remote, completions, 8, CALL_NS);
-        if (count > 0)
-            under_way -= (unsigned)count;
-        else if (count != -ETIMEDOUT)
+        if (count <= 0 && count != -ETIMEDOUT)
             break;
+        check_ends(completions, count);
+        under_way -= count > 0 ? (unsigned)count : 0;
     }
 }
 

@@ -226,7 +226,7 @@ LIES = {
     "noted_0": GOOD + says(NOTED, flags=0) * 3 + says(NOTED, flags=WAIT), "noted": GOOD + says(NOTED, flags=1),
     "fenced_0": GOOD + says(FENCED, flags=0), "ahead": GOOD + says(PONG, flags=31), "pings": ANSWERS["go"] + says(PING, flags=3) * 50,
     "ping_as_answer": ANSWERS["go"] + says(PING), "changed": GOOD + says(CHANGED, struct.pack("<I", 0), 0) + ANSWERS["regions"],
-    "longer": GOOD + ANSWERS["sums"] + says(REGIONS, page(entry(0, b"a", length=1 << 40), entry(1, b"b", 0, 3, 0, 1 << 30))) * 3,
+    "longer": GOOD + ANSWERS["sums"] + says(REGIONS, page(entry(0, b"a", length=1 << 40), entry(1, b"b", 0, 3, 0, 1 << 30))) * 12,
     "shrunk": GOOD + ANSWERS["sums"] + says(REGIONS, page(entry(0, b"a"))) * 3,
     "names": ANSWERS["go"] + says(REGIONS, page(entry(0, b"../a"))), "endless": ANSWERS["go"] + says(REGIONS, page(total=5)),
     "pieces": ANSWERS["go"] + says(REGIONS, page(entry(0, b"a"), total=2)) + says(REGIONS, page(entry(1, b"b"), total=2, first=1)),

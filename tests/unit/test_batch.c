@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 static const int64_t patience = 20000000000, moment = 50000000;
 
@@ -42,6 +43,13 @@ static bool is_readable(int fd)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     return poll(&poll_fd, 1, 0) == 1;
+}
+
+static int64_t thread_time(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* ---- completions ---- */
@@ -169,7 +177,9 @@ static void test_wait_times_out(void **state)
     assert_int_equal(gpusys_remote_wait(remote, &completion, 1, 0), -ETIMEDOUT);
     assert_int_equal(gpusys_remote_wait_batch(remote, batch, &completion, moment), -ETIMEDOUT);
     assert_int_equal(gpusys_remote_submit(remote, NULL, 0, NULL, NULL), 0);
-    assert_int_equal(gpusys_remote_wait_batch(remote, batch, &completion, moment), -ETIMEDOUT);
+    int64_t busy = thread_time();
+    assert_int_equal(gpusys_remote_wait_batch(remote, batch, &completion, 10 * moment), -ETIMEDOUT);
+    assert_true(thread_time() - busy < 5 * moment); /* it slept, and did not look round and round */
     assert_int_equal(gpusys_remote_ping(remote, moment), -ETIMEDOUT);
     assert_int_equal(gpusys_remote_list(remote, moment, NULL, NULL), -ETIMEDOUT);
     play_child_signal(&child, SIGCONT);
