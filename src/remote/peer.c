@@ -165,6 +165,8 @@ static int take_options(struct gpusys_peer_options *options, const struct gpusys
         return gpusys_error_set(error, result, "the peer's options are of another version");
     if (options->flags & ~GPUSYS_PEER_INSECURE)
         return gpusys_error_set(error, -EINVAL, "the peer's options: unknown flags %#x", options->flags);
+    if (options->cookie_file && (options->flags & GPUSYS_PEER_INSECURE))
+        return gpusys_error_set(error, -EINVAL, "an insecure peer has no cookie, so there is no file for it");
     if (options->cookie_file && strlen(options->cookie_file) >= GS_PATH_BYTES)
         return gpusys_error_set(error, -ENAMETOOLONG, "the cookie file's path is too long");
     return 0;
@@ -268,7 +270,7 @@ static void close_listeners(struct gpusys_peer *peer)
     if (peer->listeners[1].fd >= 0)
         unlink(peer->unix_path);
     if (peer->cookie_path[0])
-        unlink(peer->cookie_path);
+        gs_cookie_remove(peer->cookie_path, peer->cookie);
     for (unsigned i = 0; i < 2; i++)
         if (peer->listeners[i].fd >= 0)
             close(peer->listeners[i].fd);

@@ -265,8 +265,11 @@ static int connect_control(struct opening *opening, const char *address)
         return result;
     gs_channel_init(&remote->channel, stream, false);
     /* From here on the one address that answered, so that rails go to the same place. */
+    char connected[GS_ADDRESS_BYTES];
     bool is_unix = strncmp(address, "unix:", 5) == 0;
-    snprintf(remote->address, sizeof remote->address, "%s", is_unix ? address : gpusys_stream_name(stream));
+    if (!is_unix && (result = gs_address_of_peer(gpusys_stream_fd(stream), connected)) != 0)
+        return gpusys_error_set_errno(opening->error, result, "%s", address);
+    snprintf(remote->address, sizeof remote->address, "%s", is_unix ? address : connected);
     return 0;
 }
 

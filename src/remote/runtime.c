@@ -66,15 +66,15 @@ int gs_runtime_directory(char ret_path[GS_PATH_BYTES], struct gpusys_error *erro
     }
     int made = mkdir(path, 0700) < 0 ? -errno : 0;
     if (made && made != -EEXIST) {
-        gpusys_error_set_errno(error, made, "the runtime directory %s", path);
+        gpusys_error_set_errno(error, made, "the runtime directory %.300s", path);
         gpusys_error_set_hint(error, "name one that you may make in GPUSYS_RUNTIME_DIR, on both sides");
         return made;
     }
     if (lstat(path, &status) < 0)
-        return gpusys_error_set_errno(error, -errno, "the runtime directory %s", path);
+        return gpusys_error_set_errno(error, -errno, "the runtime directory %.300s", path);
     if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077)) {
         gpusys_error_set(error, -EACCES,
-                         "the runtime directory %s is not this user's alone (mode %03o, user %u)", path,
+                         "the runtime directory %.300s is not this user's alone (mode %03o, user %u)", path,
                          (unsigned)status.st_mode & 0777, (unsigned)status.st_uid);
         gpusys_error_set_hint(error, "chmod 700 it, or name another in GPUSYS_RUNTIME_DIR, on both sides");
         return -EACCES;
@@ -112,20 +112,44 @@ static int write_file(const char *path, const uint8_t cookie[32])
     return error;
 }
 
+/* Only what an earlier server left is replaced, never a file of another kind. */
+static int check_replaceable(const char *path, struct gpusys_error *error)
+{
+    struct stat status;
+    if (lstat(path, &status) < 0)
+        return errno == ENOENT ? 0 : gpusys_error_set_errno(error, -errno, "the cookie file %.300s", path);
+    if (S_ISREG(status.st_mode) && status.st_size == 32 && status.st_uid == geteuid() &&
+        !(status.st_mode & 077))
+        return 0;
+    gpusys_error_set(error, -EEXIST, "the cookie file %.300s: something else lies there", path);
+    gpusys_error_set_hint(error, "name a file that is not there yet");
+    return -EEXIST;
+}
+
+void gs_cookie_remove(const char *path, const uint8_t cookie[32])
+{
+    uint8_t there[32];
+    if (gs_cookie_read(path, there, NULL) == 0 && gs_secret_equal(there, cookie, sizeof there))
+        unlink(path);
+}
+
 int gs_cookie_write(const char *path, uint8_t ret_cookie[32], struct gpusys_error *error)
 {
     uint8_t cookie[32];
     char fresh[GS_PATH_BYTES + 32];
     snprintf(fresh, sizeof fresh, "%s.%ld", path, (long)getpid());
+    int result = check_replaceable(path, error);
+    if (result)
+        return result;
     unlink(fresh);
-    int result = gs_random(cookie, sizeof cookie);
+    result = gs_random(cookie, sizeof cookie);
     if (!result)
         result = write_file(fresh, cookie);
     if (!result && rename(fresh, path) < 0)
         result = -errno;
     if (result) {
         unlink(fresh);
-        return gpusys_error_set_errno(error, result, "the cookie file %s", path);
+        return gpusys_error_set_errno(error, result, "the cookie file %.300s", path);
     }
     memcpy(ret_cookie, cookie, sizeof cookie);
     return 0;
@@ -136,14 +160,14 @@ static int read_file(int fd, const char *path, uint8_t ret_cookie[32], struct gp
     struct stat status;
     uint8_t cookie[33];
     if (fstat(fd, &status) < 0)
-        return gpusys_error_set_errno(error, -errno, "the cookie file %s", path);
+        return gpusys_error_set_errno(error, -errno, "the cookie file %.300s", path);
     if (!S_ISREG(status.st_mode) || (status.st_mode & 077) ||
         (status.st_uid != geteuid() && status.st_uid != 0))
         return gpusys_error_set(error, -EACCES,
-                                "the cookie file %s is not this user's alone (mode %03o, user %u)", path,
+                                "the cookie file %.300s is not this user's alone (mode %03o, user %u)", path,
                                 (unsigned)status.st_mode & 0777, (unsigned)status.st_uid);
     if (read(fd, cookie, sizeof cookie) != 32)
-        return gpusys_error_set(error, -EBADMSG, "the cookie file %s does not hold 32 bytes", path);
+        return gpusys_error_set(error, -EBADMSG, "the cookie file %.300s does not hold 32 bytes", path);
     memcpy(ret_cookie, cookie, 32);
     return 0;
 }
@@ -152,7 +176,7 @@ int gs_cookie_read(const char *path, uint8_t ret_cookie[32], struct gpusys_error
 {
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return gpusys_error_set_errno(error, -errno, "the cookie file %s", path);
+        return gpusys_error_set_errno(error, -errno, "the cookie file %.300s", path);
     int result = read_file(fd, path, ret_cookie, error);
     close(fd);
     return result;

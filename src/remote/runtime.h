@@ -25,8 +25,11 @@ int gs_runtime_directory(char ret_path[GS_PATH_BYTES], struct gpusys_error *erro
 int gs_runtime_path(char ret_path[GS_PATH_BYTES], const struct gs_address *address, const char *kind,
                     struct gpusys_error *error);
 
-/* 32 random bytes into a new 0600 file, replacing an old one in one step. */
+/* 32 random bytes into a new 0600 file, replacing an old cookie in one step. -EEXIST: it is no cookie. */
 int gs_cookie_write(const char *path, uint8_t ret_cookie[32], struct gpusys_error *error);
+
+/* Remove the file if it still holds this cookie. */
+void gs_cookie_remove(const char *path, const uint8_t cookie[32]);
 
 /* Refuses a file that others could have written or read. */
 int gs_cookie_read(const char *path, uint8_t ret_cookie[32], struct gpusys_error *error);

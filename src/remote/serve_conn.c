@@ -300,6 +300,8 @@ void gs_conn_settle(struct gs_conn *conn)
         return;
     }
     uint32_t events = gs_channel_has_output(&conn->channel) ? EPOLLOUT : 0;
+    if (conn->role == GS_ROLE_CONTROL || conn->role == GS_ROLE_SHM)
+        events |= EPOLLRDHUP; /* its end is noticed while we do not read from it */
     if (may_receive(conn) || conn->role == GS_ROLE_FAREWELL || (conn->role == GS_ROLE_TCP && !events))
         events |= EPOLLIN;
     gs_loop_change(conn->worker->loop, &conn->source, events);
@@ -337,12 +339,24 @@ void gs_conn_resume(struct gs_conn *conn)
     }
 }
 
+/* The other side is gone, and nobody will read that from the socket as long as the pool works for it. */
+static bool has_ended(const struct gs_conn *conn, uint32_t events)
+{
+    if (conn->role == GS_ROLE_TCP)
+        return conn->jobs && (events & (EPOLLHUP | EPOLLERR));
+    return !may_receive(conn) && conn->role != GS_ROLE_FAREWELL &&
+           (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
+}
+
 static void conn_ready(struct gs_source *source, uint32_t events)
 {
     struct gs_conn *conn = (struct gs_conn *)((char *)source - offsetof(struct gs_conn, source));
-    (void)events;
     if (conn->closed)
         return;
+    if (has_ended(conn, events)) {
+        gs_conn_close(conn);
+        return;
+    }
     if (conn->role == GS_ROLE_TCP && !gs_channel_has_output(&conn->channel)) {
         gs_tcp_serve_ready(conn);
         return;

@@ -422,6 +422,8 @@ static int ready(struct gs_conn *conn, uint64_t serial, const struct gs_ready *m
 {
     gs_log(GPUSYS_LOG_INFO, "client %llu uses %s (%.*s)", (unsigned long long)conn->session->number,
            gpusys_transport_name(message->transport), message->reason.length, message->reason.at);
+    if (conn->deadline_ns == GPUSYS_NO_DEADLINE)
+        return -EBADMSG; /* once is enough */
     conn->deadline_ns = GPUSYS_NO_DEADLINE;
     return gs_empty_encode(&conn->channel.out, GS_GO, serial);
 }

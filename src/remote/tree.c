@@ -118,7 +118,7 @@ static int add_file(struct scan *scan, const char *name, struct gs_root *root, c
     struct gs_region *region = NULL;
     int fd = gs_root_openat(root, path, O_RDONLY | O_NONBLOCK);
     if (fd < 0) /* better now, to whoever serves it, than later to a client */
-        return gpusys_error_set_errno(scan->error, fd, "cannot serve \"%s\"", name);
+        return gpusys_error_set_errno(scan->error, fd, "cannot serve \"%.300s\"", name);
     struct statfs system;
     bool in_memory =
         fstatfs(fd, &system) == 0 && (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);
@@ -147,13 +147,14 @@ static int scan_thing(struct scan *scan, const struct level *up, const char *nam
     if (S_ISREG(status->st_mode))
         return add_file(scan, name, root, path, status);
     if (!S_ISDIR(status->st_mode)) {
-        gs_log(GPUSYS_LOG_WARN, "not served: \"%s\" is neither a file nor a directory", name);
+        gs_log(GPUSYS_LOG_WARN, "not served: \"%.300s\" is neither a file nor a directory", name);
         return 0;
     }
     for (const struct level *at = up; at; at = at->up)
         if (at->device == status->st_dev && at->inode == status->st_ino)
-            return gpusys_error_set(scan->error, -ELOOP, "cannot serve \"%s\": the link leads back to \"%s\"",
-                                    name, at->name);
+            return gpusys_error_set(scan->error, -ELOOP,
+                                    "cannot serve \"%.300s\": the link leads back to \"%.300s\"", name,
+                                    at->name);
     struct level level = {.up = up,
                           .root = root,
                           .below = path,
@@ -168,7 +169,7 @@ static int refuse_link(struct scan *scan, const char *name, int directory, const
     char target[PATH_MAX];
     ssize_t length = readlinkat(directory, entry, target, sizeof target - 1);
     target[length > 0 ? length : 0] = 0;
-    gpusys_error_set(scan->error, -ELOOP, "\"%s\" is a symbolic link (to %s)", name, target);
+    gpusys_error_set(scan->error, -ELOOP, "\"%.300s\" is a symbolic link (to %s)", name, target);
     gpusys_error_set_cause(scan->error,
                            "links may lead out of what is served, so they are not followed unasked");
     gpusys_error_set_hint(scan->error, "serve with --follow to resolve links once, at the start");
@@ -188,13 +189,13 @@ static int scan_link(struct scan *scan, const struct level *up, const char *name
         int code = -errno;
         if (fd >= 0)
             close(fd);
-        return gpusys_error_set_errno(scan->error, code, "the link \"%s\" leads nowhere", name);
+        return gpusys_error_set_errno(scan->error, code, "the link \"%.300s\" leads nowhere", name);
     }
     snprintf(handle, sizeof handle, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(handle, resolved, sizeof resolved - 1);
     close(fd);
     if (length <= 1 || resolved[0] != '/')
-        return gpusys_error_set(scan->error, -ELOOP, "the link \"%s\" leads to no path", name);
+        return gpusys_error_set(scan->error, -ELOOP, "the link \"%.300s\" leads to no path", name);
     resolved[length] = 0;
     int result = scan->system ? 0 : gs_root_open(&scan->system, scan->files, "/", scan->error);
     return result ? result : scan_thing(scan, up, name, scan->system, resolved + 1, &status);
@@ -208,7 +209,7 @@ static int scan_entry(struct scan *scan, const struct level *level, int director
     if (!name || !path)
         result = gpusys_error_set_errno(scan->error, -ENOMEM, "%s", entry);
     else if (fstatat(directory, entry, &status, AT_SYMLINK_NOFOLLOW) < 0)
-        result = gpusys_error_set_errno(scan->error, -errno, "cannot serve \"%s\"", name);
+        result = gpusys_error_set_errno(scan->error, -errno, "cannot serve \"%.300s\"", name);
     else if (S_ISLNK(status.st_mode))
         result = scan_link(scan, level, name, directory, entry);
     else
@@ -236,11 +237,12 @@ static int scan_directory(struct scan *scan, const struct level *level, const st
         return result;
     int fd = gs_root_openat(level->root, *level->below ? level->below : ".", O_RDONLY | O_DIRECTORY);
     if (fd < 0)
-        return gpusys_error_set_errno(scan->error, fd, "cannot read the directory \"%s\"", level->name);
+        return gpusys_error_set_errno(scan->error, fd, "cannot read the directory \"%.300s\"", level->name);
     struct dirent **entries = NULL;
     int count = scandirat(fd, ".", &entries, is_entry, by_bytes);
     if (count < 0)
-        result = gpusys_error_set_errno(scan->error, -errno, "cannot read the directory \"%s\"", level->name);
+        result =
+            gpusys_error_set_errno(scan->error, -errno, "cannot read the directory \"%.300s\"", level->name);
     for (int i = 0; i < count; i++) {
         if (!result)
             result = scan_entry(scan, level, fd, entries[i]->d_name);
@@ -270,15 +272,15 @@ static int scan_top(struct scan *scan, const char *path)
     struct stat status;
     char *real = realpath(path, NULL);
     if (!real)
-        return gpusys_error_set_errno(scan->error, -errno, "cannot serve \"%s\"", path);
+        return gpusys_error_set_errno(scan->error, -errno, "cannot serve \"%.300s\"", path);
     int result = split(real, &directory, &last, scan->error);
     if (!result)
         result = gs_root_open(&scan->root, scan->files, directory, scan->error);
     if (!result && fstatat(scan->root->fd, last, &status, AT_SYMLINK_NOFOLLOW) < 0)
-        result = gpusys_error_set_errno(scan->error, -errno, "cannot serve \"%s\"", path);
+        result = gpusys_error_set_errno(scan->error, -errno, "cannot serve \"%.300s\"", path);
     if (!result && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
-        result = gpusys_error_set(scan->error, -EINVAL, "cannot serve \"%s\": neither a file nor a directory",
-                                  path);
+        result = gpusys_error_set(scan->error, -EINVAL,
+                                  "cannot serve \"%.300s\": neither a file nor a directory", path);
     if (!result)
         result = scan_thing(scan, NULL, last, scan->root, last, &status);
     free(real);
@@ -301,7 +303,7 @@ int gs_tree_file(struct gs_region **ret_region, struct gs_files *files, const ch
     struct gs_region_list list = {0};
     int result = gs_tree_scan(&list, files, path, 0, error);
     if (!result && list.at[0]->kind != GPUSYS_REGION_FILE)
-        result = gpusys_error_set(error, -EISDIR, "\"%s\" is a directory", path);
+        result = gpusys_error_set(error, -EISDIR, "\"%.300s\" is a directory", path);
     if (!result)
         result = gpusys_name_check(name, error);
     char *copy = result ? NULL : strdup(name);
