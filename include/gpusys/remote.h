@@ -136,7 +136,8 @@ GPUSYS_API int gpusys_remote_fd_of(struct gpusys_remote *remote, uint32_t region
 GPUSYS_API int gpusys_remote_map(struct gpusys_remote *remote, uint32_t region, int64_t timeout_ns,
                                  void **ret_address, struct gpusys_error *error);
 
-/* Let go of what this process holds of a region (descriptor, mapping). It comes back by itself when used
+/* Let go of what this process holds of a region (descriptor, mapping); not while a batch that touches it is
+ * under way. It comes back by itself when used
  * again. */
 GPUSYS_API void gpusys_remote_release(struct gpusys_remote *remote, uint32_t region);
 

@@ -27,5 +27,9 @@ void gs_log(enum gpusys_log_level level, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
+    for (char *at = line; *at;
+         at++) /* names of files and words of peers: one line, and nothing for the terminal */
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = '?';
     fn(atomic_load(&sink_context), level, line);
 }

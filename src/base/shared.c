@@ -67,11 +67,13 @@ static int create(struct gs_shared *ret_shared, const char *name, uint64_t bytes
     return error;
 }
 
-int gs_shared_open(struct gs_shared *ret_shared, const char *name, uint64_t bytes, bool others_write)
+int gs_shared_open(struct gs_shared *ret_shared, const char *name, uint64_t bytes, bool others_write,
+                   enum gs_huge huge)
 {
     if (bytes == 0)
         return -EINVAL;
-    if (bytes >= GS_HUGE_BYTES && create(ret_shared, name, bytes, others_write, true) == 0)
+    if (huge == GS_HUGE_IF_FREE && bytes >= GS_HUGE_BYTES &&
+        create(ret_shared, name, bytes, others_write, true) == 0)
         return 0;
     return create(ret_shared, name, bytes, others_write, false);
 }

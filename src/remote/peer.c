@@ -163,8 +163,9 @@ static int take_options(struct gpusys_peer_options *options, const struct gpusys
     int result = gs_options_take(options, sizeof *options, given);
     if (result)
         return gpusys_error_set(error, result, "the peer's options are of another version");
-    if (options->flags & ~GPUSYS_PEER_INSECURE)
-        return gpusys_error_set(error, -EINVAL, "the peer's options: unknown flags %#x", options->flags);
+    if (options->flags & ~GPUSYS_PEER_INSECURE || options->reserved)
+        return gpusys_error_set(error, -EINVAL, "the peer's options: unknown flags %#x, or a reserved field",
+                                options->flags);
     if (options->cookie_file && (options->flags & GPUSYS_PEER_INSECURE))
         return gpusys_error_set(error, -EINVAL, "an insecure peer has no cookie, so there is no file for it");
     if (options->cookie_file && strlen(options->cookie_file) >= GS_PATH_BYTES)
@@ -265,9 +266,7 @@ static void close_workers(struct gpusys_peer *peer)
 
 static void close_listeners(struct gpusys_peer *peer)
 {
-    if (peer->listeners[0].fd >= 0 && peer->bound.is_unix)
-        unlink(peer->bound.host);
-    if (peer->listeners[1].fd >= 0)
+    if (peer->unix_path[0])
         unlink(peer->unix_path);
     if (peer->cookie_path[0])
         gs_cookie_remove(peer->cookie_path, peer->cookie);
@@ -359,7 +358,8 @@ int gpusys_peer_add_memory(struct gpusys_peer *peer, const char *name, uint64_t 
     region->place = GPUSYS_PLACE_MEMORY;
     region->access = (uint8_t)access;
     region->length = bytes;
-    result = gs_shared_open(&region->memory, "gpusys region", bytes, access & GPUSYS_ACCESS_WRITE);
+    result = gs_shared_open(&region->memory, "gpusys region", bytes, access & GPUSYS_ACCESS_WRITE,
+                            access & GPUSYS_ACCESS_WRITE ? GS_HUGE_NEVER : GS_HUGE_IF_FREE);
     if (result) {
         gs_region_drop(region);
         return gpusys_error_set_errno(error, result, "\"%s\": %llu bytes of memory", name,
@@ -375,7 +375,7 @@ int gpusys_peer_add_memory(struct gpusys_peer *peer, const char *name, uint64_t 
 /* Part of a file: what a client gets hold of must not reach the rest, so it is a copy. */
 static int copy_part(struct gs_region *region, uint64_t offset, uint64_t length)
 {
-    int fd, result = gs_shared_open(&region->memory, "gpusys part of a file", length, false);
+    int fd, result = gs_shared_open(&region->memory, "gpusys part of a file", length, false, GS_HUGE_IF_FREE);
     if (!result)
         result = gs_file_pin(region->files, &region->file, &fd);
     if (result)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 int gs_region_new(struct gs_region **ret_region, struct gs_files *files, const char *name)
@@ -55,6 +56,33 @@ int gs_region_pread(struct gs_region *region, int fd, void *buffer, size_t lengt
     return gs_file_check(&region->file, fd);
 }
 
+/* Is a hole in it possible and deadly? */
+static bool may_fault(const struct gs_region *region)
+{
+    return region->memory.huge && (region->access & GPUSYS_ACCESS_WRITE);
+}
+
+int gs_region_load(const struct gs_region *region, uint64_t offset, void *to, size_t length)
+{
+    if (!may_fault(region)) {
+        memcpy(to, (char *)region->memory.map + offset, length);
+        return 0;
+    }
+    return pread(region->memory.fd, to, length, (off_t)offset) == (ssize_t)length ? 0 : -EFAULT;
+}
+
+int gs_region_store(const struct gs_region *region, uint64_t offset, const void *from, size_t length)
+{
+    char *to = (char *)region->memory.map + offset;
+    if (!may_fault(region)) {
+        memcpy(to, from, length);
+        return 0;
+    }
+    struct iovec local = {.iov_base = (void *)(uintptr_t)from, .iov_len = length};
+    struct iovec remote = {.iov_base = to, .iov_len = length};
+    return process_vm_writev(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)length ? 0 : -EFAULT;
+}
+
 /* ---- checksums ---- */
 
 enum { PIECE_BYTES = 1 << 20 };
@@ -64,7 +92,8 @@ static int hash_pieces(struct gs_region *region, int fd, struct gpusys_hasher *h
 {
     for (uint64_t done = 0; done < length;) {
         size_t count = length - done < PIECE_BYTES ? (size_t)(length - done) : PIECE_BYTES;
-        int error = gs_region_pread(region, fd, piece, count, offset + done);
+        int error = fd < 0 ? gs_region_load(region, offset + done, piece, count)
+                           : gs_region_pread(region, fd, piece, count, offset + done);
         if (error)
             return error;
         gpusys_hasher_add(hasher, piece, count);
@@ -73,15 +102,18 @@ static int hash_pieces(struct gs_region *region, int fd, struct gpusys_hasher *h
     return 0;
 }
 
-static int hash_file(struct gs_region *region, uint64_t offset, uint64_t length, uint8_t *ret_hash)
+static int hash_region(struct gs_region *region, uint64_t offset, uint64_t length, uint8_t *ret_hash)
 {
     struct gpusys_hasher *hasher = NULL;
     void *piece = malloc(PIECE_BYTES);
-    int fd, error = piece ? gpusys_hasher_new(&hasher) : -ENOMEM;
-    if (!error && (error = gs_file_pin(region->files, &region->file, &fd)) == 0) {
+    bool is_file = gs_region_is_file(region);
+    int fd = -1, error = piece ? gpusys_hasher_new(&hasher) : -ENOMEM;
+    if (!error && is_file)
+        error = gs_file_pin(region->files, &region->file, &fd);
+    if (!error)
         error = hash_pieces(region, fd, hasher, piece, offset, length);
+    if (fd >= 0)
         gs_file_unpin(region->files, &region->file);
-    }
     if (!error)
         gpusys_hasher_get(hasher, ret_hash);
     gpusys_hasher_free(hasher);
@@ -137,13 +169,11 @@ int gs_region_sum(struct gs_region *region, uint64_t chunk, uint8_t ret_hash[GPU
     uint64_t offset = chunk * GPUSYS_CHUNK_BYTES, length = region->length - offset;
     if (length > GPUSYS_CHUNK_BYTES)
         length = GPUSYS_CHUNK_BYTES;
-    if (!gs_region_is_file(region)) {
-        gpusys_hash((char *)region->memory.map + offset, (size_t)length, ret_hash);
-        return 0;
-    }
+    if (!gs_region_is_file(region))
+        return hash_region(region, offset, length, ret_hash);
     if (recall(region, chunk, ret_hash))
         return still_same(region);
-    int error = hash_file(region, offset, length, ret_hash);
+    int error = hash_region(region, offset, length, ret_hash);
     if (!error)
         remember(region, chunk, ret_hash);
     return error;

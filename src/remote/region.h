@@ -55,6 +55,13 @@ static inline uint64_t gs_chunk_count(uint64_t length)
  */
 int gs_region_sum(struct gs_region *region, uint64_t chunk, uint8_t ret_hash[GPUSYS_HASH_BYTES]);
 
+/*
+ * Copy from and to a memory region; the range was checked. -EFAULT: a client has punched a hole into its own arena.
+ * Everywhere else only the kernel touches an arena in huge pages, and says EFAULT by itself.
+ */
+int gs_region_load(const struct gs_region *region, uint64_t offset, void *to, size_t length);
+int gs_region_store(const struct gs_region *region, uint64_t offset, const void *from, size_t length);
+
 /* Read exactly `length` bytes of a file region; blocks. -ESTALE when the file ends early or is another. */
 int gs_region_pread(struct gs_region *region, int fd, void *buffer, size_t length, uint64_t offset);
 

@@ -373,7 +373,7 @@ static int read_short(struct gs_tcp_serve *tcp, struct gs_region *region, const 
     unsigned char *to = tcp->out + tcp->out_tail + GS_REPLY_BYTES;
     int error = 0;
     if (!gs_region_is_file(region))
-        memcpy(to, (char *)region->memory.map + request->offset, request->length);
+        error = gs_region_load(region, request->offset, to, request->length);
     else if (request->length)
         error = copy_file(tcp, region, request, to);
     if (error == PARKED)
@@ -433,15 +433,17 @@ static void landed(struct gs_tcp_serve *tcp, size_t count)
 }
 
 /* Payload that came together with its request. */
-static void land_buffered(struct gs_tcp_serve *tcp)
+static int land_buffered(struct gs_tcp_serve *tcp)
 {
+    int error = 0;
     size_t count = tcp->in_tail - tcp->in_head;
     if (count > tcp->land_left)
         count = (size_t)tcp->land_left;
     if (count && tcp->landing)
-        memcpy((char *)tcp->landing->memory.map + tcp->land_offset, tcp->in + tcp->in_head, count);
+        error = gs_region_store(tcp->landing, tcp->land_offset, tcp->in + tcp->in_head, count);
     tcp->in_head += count;
     landed(tcp, count);
+    return error;
 }
 
 /* The rest, straight from the socket; `in` is empty then, and takes what follows the payload. */
@@ -472,8 +474,8 @@ static int land_socket(struct gs_tcp_serve *tcp)
 
 static int land(struct gs_tcp_serve *tcp)
 {
-    land_buffered(tcp);
-    return tcp->land_left ? land_socket(tcp) : 0;
+    int error = land_buffered(tcp);
+    return error ? error : tcp->land_left ? land_socket(tcp) : 0;
 }
 
 static int finish_landing(struct gs_tcp_serve *tcp)

@@ -62,7 +62,7 @@ int gpusys_remote_submit(struct gpusys_remote *remote, const struct gpusys_io *i
     int error = gs_options_take(&known, sizeof known, options);
     if (error)
         return error;
-    if (known.note_bytes > GPUSYS_NOTE_BYTES || (known.note_bytes && !known.note))
+    if (known.reserved || known.note_bytes > GPUSYS_NOTE_BYTES || (known.note_bytes && !known.note))
         return -EINVAL;
     int64_t deadline = known.timeout_ns ? gpusys_deadline_after(known.timeout_ns) : GPUSYS_NO_DEADLINE;
     error = check_ios(remote, ios, n_ios, deadline);

@@ -67,7 +67,7 @@ static void test_shared(void **state)
     for (size_t i = 0; i < COUNT_OF(sizes); i++)
         for (int writable = 0; writable < 2; writable++) {
             struct gs_shared shared;
-            assert_int_equal(gs_shared_open(&shared, "test", sizes[i], writable), 0);
+            assert_int_equal(gs_shared_open(&shared, "test", sizes[i], writable, GS_HUGE_IF_FREE), 0);
             assert_int_equal(shared.bytes, sizes[i]);
             assert_true(all_zero(shared.map, sizes[i]));
             assert_true(shared.huge || is_resident(shared.map, sizes[i]));
@@ -82,9 +82,9 @@ static void test_shared(void **state)
             gs_shared_close(&shared);
         }
     struct gs_shared shared;
-    assert_int_equal(gs_shared_open(&shared, "test", 0, true), -EINVAL);
-    assert_int_equal(gs_shared_open(&shared, "test", UINT64_MAX, true), -ENOMEM);
-    assert_int_equal(gs_shared_open(&shared, "test", INT64_MAX, true) < 0, 1);
+    assert_int_equal(gs_shared_open(&shared, "test", 0, true, GS_HUGE_IF_FREE), -EINVAL);
+    assert_int_equal(gs_shared_open(&shared, "test", UINT64_MAX, true, GS_HUGE_IF_FREE), -ENOMEM);
+    assert_int_equal(gs_shared_open(&shared, "test", INT64_MAX, true, GS_HUGE_IF_FREE) < 0, 1);
 }
 
 int main(void)
