@@ -3,6 +3,7 @@
 #ifndef GPUSYS_REMOTE_CLIENT_H
 #define GPUSYS_REMOTE_CLIENT_H
 
+#include "base/spin.h"
 #include "rail/rail.h"
 #include "rail/shm.h"
 #include "remote/channel.h"
@@ -93,6 +94,7 @@ struct gpusys_remote {
     struct gs_listed arenas[GS_CLIENT_ARENAS]; /* length 0: none in that slot */
     struct gs_sum_ask *asks, **last_ask;
 
+    struct gs_spin spin;
     int epoll, wake;  /* the set of descriptors; what helper threads raise */
     int event, timer; /* -1 until the caller wants a descriptor to poll */
     uint32_t control_watched;

@@ -521,7 +521,7 @@ int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
         return remote->dead;
     bool busy = is_busy(remote) || remote->news != news || gs_control_has_input(remote);
     int timeout = busy ? 0 : gs_deadline_ms(earliest(remote, deadline_ns));
-    int count = epoll_wait(remote->epoll, events, EVENTS_AT_ONCE, timeout);
+    int count = gs_spin_wait(&remote->spin, remote->epoll, events, EVENTS_AT_ONCE, timeout);
     for (int i = 0; i < count; i++)
         handle(remote, events[i].data.u64);
     if (gs_control_has_input(remote))

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "remote/loop.h"
 
+#include "base/spin.h"
+
 #include <gpusys/deadline.h>
 
 #include <errno.h>
@@ -51,10 +53,11 @@ static bool run_tasks(struct gs_loop *loop)
 static void *loop_main(void *argument)
 {
     struct gs_loop *loop = argument;
+    struct gs_spin spin = {0};
     int64_t next_tick = gpusys_deadline_after((int64_t)TICK_MS * 1000000);
     while (!run_tasks(loop)) {
         struct epoll_event events[EVENTS_AT_ONCE];
-        int count = epoll_wait(loop->epoll, events, EVENTS_AT_ONCE, TICK_MS);
+        int count = gs_spin_wait(&spin, loop->epoll, events, EVENTS_AT_ONCE, TICK_MS);
         for (int i = 0; i < count; i++) {
             struct gs_source *source = events[i].data.ptr;
             if (source)
