@@ -139,13 +139,15 @@ static int print_json(const struct gpusys_remote *remote, uint64_t n_regions, ch
     return json_print(document);
 }
 
+static const int64_t patience_ns = 20000000000; /* for the whole table, unless --timeout says otherwise */
+
 static enum exit_code list(struct gpusys_remote *remote, const struct call *call)
 {
     const struct ls_options *options = call->options;
     char *const *patterns = call->operands + 1;
     struct gpusys_error error = {0};
     uint64_t n_regions, shown;
-    if (gpusys_remote_list(remote, call->settings->timeout_ns > 0 ? call->settings->timeout_ns : -1,
+    if (gpusys_remote_list(remote, call->settings->timeout_ns > 0 ? call->settings->timeout_ns : patience_ns,
                            &n_regions, &error)) {
         report_error(&error);
         return EXIT_FAILED;

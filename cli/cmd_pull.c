@@ -9,6 +9,7 @@
 #include <gpusys/deadline.h>
 #include <gpusys/memory.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <string.h>
 
 struct pull_options {
@@ -69,7 +70,9 @@ static int prepare(struct pull *pull, const struct call *call, struct gpusys_err
     code = ring_open(&pull->ring, pull->remote, &pull->progress, pull->patience_ns, error);
     if (code)
         return code;
-    code = gpusys_hasher_new(&pull->hasher);
+    code = gpusys_hasher_new(&pull->landing);
+    if (!code)
+        code = gpusys_hasher_new(&pull->aside);
     if (!code)
         code = gpusys_memory_alloc(&scratch, SCRATCH_BYTES, NULL);
     if (code)
@@ -84,7 +87,8 @@ static void clean_up(struct pull *pull)
     progress_end(&pull->progress);
     gpusys_remote_close(pull->remote);
     ring_close(&pull->ring);
-    gpusys_hasher_free(pull->hasher);
+    gpusys_hasher_free(pull->landing);
+    gpusys_hasher_free(pull->aside);
     gpusys_memory_free(pull->scratch, SCRATCH_BYTES);
     plan_free(&pull->plan);
     tree_close(&pull->tree);
@@ -147,7 +151,8 @@ static enum exit_code pull_all(struct pull *pull, const struct call *call, uint3
         report_error(&error);
         return EXIT_FAILED;
     }
-    interrupt_catch(); /* until here a signal ends the process, and nothing is lost */
+    signal(SIGXFSZ, SIG_IGN); /* a file above the limit is an error like another */
+    interrupt_catch();        /* until here a signal ends the process, and nothing is lost */
     int64_t start = gpusys_now_ns();
     code = pull_run(pull, &error);
     int64_t ns = gpusys_now_ns() - start;

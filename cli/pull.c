@@ -39,7 +39,7 @@ static int resume(struct pull *pull, struct arrival *arrival, struct gpusys_erro
 {
     struct journal *journal = &arrival->journal;
     int code = 0;
-    for (uint64_t chunk = 0; chunk < journal->n_chunks && !code; chunk++) {
+    for (uint64_t chunk = 0; journal->n_done > 0 && chunk < journal->n_chunks && !code; chunk++) {
         bool same = true;
         if (!journal->done[chunk])
             continue;
@@ -185,7 +185,7 @@ static int land_bytes(struct pull *pull, const struct piece *piece, struct gpusy
     for (uint64_t at = 0; at < piece->length && !code; at += step_bytes) {
         uint64_t step = piece->length - at < step_bytes ? piece->length - at : step_bytes;
         if (pull->verify)
-            gpusys_hasher_add(pull->hasher, piece->bytes + at, step);
+            gpusys_hasher_add(pull->landing, piece->bytes + at, step);
         code = arrival_write(piece->arrival, pull, piece->bytes + at, step, piece->offset + at, error);
     }
     return code;
@@ -197,11 +197,11 @@ static int land_piece(struct pull *pull, const struct piece *piece, struct gpusy
     uint64_t chunk = piece->offset / GPUSYS_CHUNK_BYTES, end = piece->offset + piece->length;
     int code = arrival->fd < 0 ? arrival_open(arrival, pull, error) : 0;
     if (piece->offset % GPUSYS_CHUNK_BYTES == 0)
-        gpusys_hasher_reset(pull->hasher);
+        gpusys_hasher_reset(pull->landing);
     if (!code)
         code = land_bytes(pull, piece, error);
     if (!code && end == chunk * GPUSYS_CHUNK_BYTES + chunk_length(arrival->entry, chunk))
-        code = chunk_finish(pull, arrival, chunk, error);
+        code = chunk_finish(pull, arrival, chunk, pull->landing, error);
     if (!code)
         progress_add(&pull->progress, piece->length, arrival->entry->name);
     if (!code && arrival->missing == 0)

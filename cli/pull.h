@@ -15,8 +15,9 @@ struct pull {
     struct plan plan;
     struct progress progress;
     struct ring ring;
-    struct gpusys_hasher *hasher; /* of the chunk that is landing: chunks land one after the other */
-    unsigned char *scratch;       /* SCRATCH_BYTES, warm: what is read or fetched outside the ring */
+    struct gpusys_hasher *landing; /* of the chunk that comes through the ring: one after the other */
+    struct gpusys_hasher *aside;   /* of what is read outside the ring, between two pieces of that */
+    unsigned char *scratch;        /* SCRATCH_BYTES, warm: what is read or fetched outside the ring */
     bool verify;
     bool same_host; /* the peer passes descriptors */
     int64_t patience_ns;
@@ -80,9 +81,10 @@ int chunk_ask_ahead(struct pull *pull, struct arrival *arrival, uint64_t chunk, 
 int chunk_compare(struct pull *pull, const struct plan_entry *entry, uint64_t chunk, int fd, bool *ret_same,
                   struct gpusys_error *error);
 
-/* A whole chunk was written, and went through pull->hasher when verifying: compare, fetch it once more if it
+/* A whole chunk was written, and went through the hasher when verifying: compare, fetch it once more if it
  * differs, settle it. -EBADMSG when it still differs. */
-int chunk_finish(struct pull *pull, struct arrival *arrival, uint64_t chunk, struct gpusys_error *error);
+int chunk_finish(struct pull *pull, struct arrival *arrival, uint64_t chunk, struct gpusys_hasher *hasher,
+                 struct gpusys_error *error);
 
 /* What went wrong when a read of this entry ended with `status`. Returns `status`. */
 int chunk_fail(const struct plan_entry *entry, int status, struct gpusys_error *error);

@@ -65,19 +65,34 @@ static int fail_part(struct arrival *arrival, struct pull *pull, int code, struc
     if (code == -ENOSPC || code == -EDQUOT)
         return tree_fail_full(&pull->tree, arrival->entry->name,
                               pull->progress.total_bytes - pull->progress.done_bytes, code, error);
-    tree_fail(&pull->tree, arrival->entry->name, "cannot write the file", code, error);
+    tree_fail(&pull->tree, arrival->entry->name, "cannot write its .part file", code, error);
     if (code == -EAGAIN)
         gpusys_error_set_cause(error, "another pull is writing the same file");
     return code;
 }
 
-/* Without a journal a part file says nothing; with one it must be at least as long as what was there. */
+/* A chunk on record counts only as far as the part file reaches: the two may have been parted by a loss of power. */
+static int forget_missing(struct arrival *arrival)
+{
+    struct stat info;
+    if (fstat(arrival->fd, &info))
+        return -errno;
+    for (uint64_t chunk = 0; chunk < arrival->journal.n_chunks && arrival->journal.n_done > 0; chunk++) {
+        uint64_t end = chunk * GPUSYS_CHUNK_BYTES + chunk_length(arrival->entry, chunk);
+        if (arrival->journal.done[chunk] && end > (uint64_t)info.st_size)
+            journal_forget(&arrival->journal, chunk);
+    }
+    return 0;
+}
+
 static int open_journal(struct arrival *arrival, bool fresh)
 {
     char name[PART_NAME_BYTES];
     const struct plan_entry *entry = arrival->entry;
     int code = journal_open(&arrival->journal, arrival->directory, part_journal_name(name, arrival->leaf),
                             entry->length, entry->mtime_ns, fresh);
+    if (!code)
+        code = forget_missing(arrival);
     if (!code)
         arrival->missing = arrival->journal.n_chunks - arrival->journal.n_done;
     return code;

@@ -22,7 +22,7 @@ static int check_source(const struct plan_entry *entry, int source, struct gpusy
 static int copy_by_hand(struct pull *pull, struct arrival *arrival, int source, uint64_t offset,
                         uint64_t length, struct gpusys_error *error)
 {
-    gpusys_hasher_reset(pull->hasher);
+    gpusys_hasher_reset(pull->aside);
     while (length > 0) {
         size_t step = length < SCRATCH_BYTES ? length : SCRATCH_BYTES;
         ssize_t got = pread(source, pull->scratch, step, (off_t)offset);
@@ -31,7 +31,7 @@ static int copy_by_hand(struct pull *pull, struct arrival *arrival, int source, 
         if (got <= 0)
             return chunk_fail(arrival->entry, got < 0 ? -errno : -ESTALE, error);
         if (pull->verify)
-            gpusys_hasher_add(pull->hasher, pull->scratch, (size_t)got);
+            gpusys_hasher_add(pull->aside, pull->scratch, (size_t)got);
         int code = arrival_write(arrival, pull, pull->scratch, (uint64_t)got, offset, error);
         if (code)
             return code;
@@ -78,7 +78,7 @@ static int copy_chunk(struct pull *pull, struct arrival *arrival, int source, ui
     if (!code)
         code = check_source(arrival->entry, source, error);
     if (!code)
-        code = chunk_finish(pull, arrival, chunk, error);
+        code = chunk_finish(pull, arrival, chunk, pull->aside, error);
     return code ? code : ring_tend(&pull->ring, error);
 }
 

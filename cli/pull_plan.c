@@ -58,12 +58,15 @@ static bool is_wanted(const struct gpusys_region_info *info, char *const *names,
     return wanted && info->kind != GPUSYS_REGION_ARENA;
 }
 
+/* No file system in use holds a longer file; and a journal has a byte for each of its chunks. */
+#define MOST_BYTES (UINT64_C(1) << 46)
+
 static int add_entry(struct plan *plan, const struct gpusys_region_info *info, struct gpusys_error *error)
 {
     int code = gpusys_name_check(info->name, error);
     if (code)
         return code;
-    if (info->length > INT64_MAX)
+    if (info->length > MOST_BYTES)
         return gpusys_error_set(error, -EFBIG, "%.200s: the peer says it has %" PRIu64 " bytes", info->name,
                                 info->length);
     plan->entries[plan->n_entries++] = (struct plan_entry){.name = info->name,

@@ -26,10 +26,11 @@ static int spin_for(int epoll, struct epoll_event *events, int max, int64_t end_
     return count;
 }
 
-int gs_spin_wait(struct gs_spin *spin, int epoll, struct epoll_event *events, int max, int timeout_ms)
+int gs_spin_wait(struct gs_spin *spin, bool bulk, int epoll, struct epoll_event *events, int max,
+                 int timeout_ms)
 {
-    if (timeout_ms == 0)
-        return epoll_wait(epoll, events, max, 0);
+    if (timeout_ms == 0 || bulk)
+        return epoll_wait(epoll, events, max, timeout_ms);
     int64_t start = gpusys_now_ns();
     if (spin->on) {
         int count = spin_for(epoll, events, max, start + spin_ns);

@@ -14,7 +14,11 @@ struct gs_spin {
     bool on;
 };
 
-/* As epoll_wait, with the same results. */
-int gs_spin_wait(struct gs_spin *spin, int epoll, struct epoll_event *events, int max, int timeout_ms);
+/*
+ * As epoll_wait, with the same results. `bulk`: long transfers are under way, so a wake-up matters little and the
+ * processor is better left to the network's own work.
+ */
+int gs_spin_wait(struct gs_spin *spin, bool bulk, int epoll, struct epoll_event *events, int max,
+                 int timeout_ms);
 
 #endif

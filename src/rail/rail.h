@@ -57,6 +57,7 @@ struct gs_rail_target {
     uint8_t index;
     uint32_t generation;
     uint32_t slice_max, requests_max; /* as the peer said */
+    bool proven;                      /* it showed its half of the cookie: this user's own server */
 };
 
 struct gs_rail {

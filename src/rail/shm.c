@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
@@ -36,6 +37,7 @@ struct gs_shm_rail {
     struct gpusys_stream *stream;
     int socket;
     uint64_t serial;
+    bool proven;                 /* the peer is this user's own */
     struct gs_mapping *mappings; /* of the table's regions, by number */
     uint32_t n_mappings;
     struct gs_mapping arenas[ARENA_SLOTS];
@@ -108,6 +110,7 @@ static int shm_connect(struct gs_rail **ret_rail, const struct gs_rail_target *t
     for (unsigned i = 0; i < ARENA_SLOTS; i++)
         self->arenas[i] = nothing;
     self->rail.ops = &gs_rail_shm;
+    self->proven = target->proven;
     snprintf(address, sizeof address, "unix:%s", target->unix_path);
     int result = gpusys_stream_connect(&self->stream, address, deadline_ns, error);
     if (!result)
@@ -299,6 +302,7 @@ static int shm_prepare(struct gs_rail *rail, const struct gs_rail_region *region
     mapping.is_file = region->place == GPUSYS_PLACE_FILE;
     if (!result) {
         mapping.huge = mapped.huge;
+        mapping.guarded = mapped.huge && !self->proven; /* huge pages can be punched out, and run out */
         if (!mapping.is_file)
             result = map_memory(&mapping, error);
         else if ((result = check_file(&mapping)) != 0)
@@ -344,7 +348,7 @@ static int populate(struct gs_mapping *mapping, uint64_t offset, uint64_t length
 
 int gs_shm_populate(struct gs_mapping *mapping)
 {
-    if (!mapping->base)
+    if (!mapping->base || mapping->guarded)
         return -EOPNOTSUPP;
     return populate(mapping, 0, mapping->length);
 }
@@ -365,16 +369,26 @@ static int read_fd(const struct gs_mapping *mapping, uint64_t offset, char *buff
     return mapping->is_file ? check_file(mapping) : 0;
 }
 
+/* hugetlbfs has no write(2), but the kernel can copy within this process, and fails where we would be killed. */
+static int write_guarded(const struct gs_mapping *mapping, uint64_t offset, void *buffer, size_t length)
+{
+    struct iovec from = {.iov_base = buffer, .iov_len = length};
+    struct iovec to = {.iov_base = mapping->base + offset, .iov_len = length};
+    return process_vm_writev(getpid(), &from, 1, &to, 1, 0) == (ssize_t)length ? 0 : -EIO;
+}
+
 int gs_shm_copy(struct gs_mapping *mapping, uint8_t op, uint64_t offset, void *buffer, size_t length)
 {
     if (offset > mapping->length || length > mapping->length - offset)
         return -ERANGE; /* it was mapped when the peer said that the region is shorter */
     bool ready = gs_shm_is_ready(mapping, offset, length);
     bool bulk = length >= BULK_BYTES && !mapping->huge;
-    if (op == GPUSYS_OP_READ && (!mapping->base || (!ready && bulk)))
+    if (op == GPUSYS_OP_READ && (!mapping->base || mapping->guarded || (!ready && bulk)))
         return read_fd(mapping, offset, buffer, length);
     if (!mapping->base || (op == GPUSYS_OP_WRITE && !mapping->writable))
         return -EACCES;
+    if (mapping->guarded)
+        return write_guarded(mapping, offset, buffer, length);
     if (!ready && populate(mapping, offset, length))
         return -EIO;
     if (op == GPUSYS_OP_READ)

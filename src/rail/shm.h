@@ -16,6 +16,7 @@ struct gs_mapping {
     uint64_t length;     /* of the region */
     uint8_t *faulted_in; /* one byte for each window of the mapping */
     bool writable, huge;
+    bool guarded;     /* only the kernel may touch it: another user could make a load of it a SIGBUS */
     int fd;           /* -1: nothing is held */
     int64_t mtime_ns; /* of a file, as it was served */
     bool is_file;
@@ -41,7 +42,7 @@ int gs_shm_populate(struct gs_mapping *mapping);
 /* Can `length` bytes at `offset` be loaded (or stored) without a fault? */
 static inline bool gs_shm_is_ready(const struct gs_mapping *mapping, uint64_t offset, uint64_t length)
 {
-    if (!mapping->base || length == 0)
+    if (!mapping->base || mapping->guarded || length == 0)
         return false;
     uint64_t first = offset >> GS_WINDOW_SHIFT, last = (offset + length - 1) >> GS_WINDOW_SHIFT;
     while (first <= last)

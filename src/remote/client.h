@@ -75,6 +75,7 @@ struct gpusys_remote {
     struct gs_hot hot;
     struct gs_channel channel;
     uint64_t serial; /* the last one used */
+    bool proven;     /* the peer is this user's own */
     int dead;        /* why the session is over; 0: it is not */
     char address[GS_TEXT_MAX];
     char reason[256];
@@ -95,6 +96,7 @@ struct gpusys_remote {
     struct gs_sum_ask *asks, **last_ask;
 
     struct gs_spin spin;
+    bool bulk;        /* the slice that ended last was a long one */
     int epoll, wake;  /* the set of descriptors; what helper threads raise */
     int event, timer; /* -1 until the caller wants a descriptor to poll */
     uint32_t control_watched;

@@ -18,6 +18,7 @@ enum {
     CHAIN_BYTES = 4 * 1024 * 1024, /* given to a lane at once, about */
     FAILURES_MAX = 3, /* for each lane there is: when all die together, a slice may meet every one of them */
     EVENTS_AT_ONCE = 16,
+    BULK_BYTES = 256 * 1024, /* from here on a slice is part of a long transfer */
 };
 
 /* What the events of the set belong to; a lane's are its index. */
@@ -231,6 +232,7 @@ static void end_if_done(struct gpusys_remote *remote, struct gs_batch *batch)
 static void complete(struct gpusys_remote *remote, struct gs_slice *slice)
 {
     struct gs_batch *batch = slice->owner;
+    remote->bulk = slice->length >= BULK_BYTES;
     if (batch) {
         batch->pending--;
         if (slice->status == 0)
@@ -521,7 +523,7 @@ int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
         return remote->dead;
     bool busy = is_busy(remote) || remote->news != news || gs_control_has_input(remote);
     int timeout = busy ? 0 : gs_deadline_ms(earliest(remote, deadline_ns));
-    int count = gs_spin_wait(&remote->spin, remote->epoll, events, EVENTS_AT_ONCE, timeout);
+    int count = gs_spin_wait(&remote->spin, remote->bulk, remote->epoll, events, EVENTS_AT_ONCE, timeout);
     for (int i = 0; i < count; i++)
         handle(remote, events[i].data.u64);
     if (gs_control_has_input(remote))

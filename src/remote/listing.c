@@ -26,7 +26,11 @@ struct gs_listed *gs_listed_at(const struct gpusys_remote *remote, uint32_t regi
 struct listing {
     struct gs_listed *regions;
     uint64_t count, size;
+    uint64_t name_bytes;
 };
+
+/* What a table may make us hold, whatever the peer says. */
+static const uint64_t name_bytes_max = UINT64_C(1) << 30;
 
 static void free_listing(struct listing *listing)
 {
@@ -70,6 +74,10 @@ static int keep_entry(const struct gpusys_remote *remote, struct listing *listin
     if (!makes_sense(entry, listing->count))
         return gpusys_error_set(error, -EPROTO, "%s: entry %llu of its table makes no sense", remote->address,
                                 (unsigned long long)listing->count);
+    listing->name_bytes += entry->name.length;
+    if (listing->name_bytes > name_bytes_max)
+        return gpusys_error_set(error, -EFBIG, "%s: the names in its table are above %llu bytes",
+                                remote->address, (unsigned long long)name_bytes_max);
     char *name = strndup(entry->name.at, entry->name.length);
     if (!name || make_room(listing)) {
         free(name);
@@ -101,7 +109,7 @@ static int keep_page(const struct gpusys_remote *remote, struct listing *listing
     struct gs_region_entry entry;
     if (gs_regions_decode(remote->answer.data, remote->answer_frame.body_bytes, &page) ||
         page.first != listing->count || (page.count == 0 && page.total > page.first) ||
-        page.total > ARENA_BIT)
+        page.total > GS_REGIONS_MAX)
         return gpusys_error_set(error, -EPROTO, "%s: a page of its table is malformed", remote->address);
     for (uint32_t i = 0; i < page.count; i++) {
         if (gs_region_entry_next(&page, &entry))

@@ -21,6 +21,7 @@ struct gs_loop {
     pthread_t thread;
     void (*tick)(void *context);
     void *context;
+    bool bulk;
     pthread_mutex_t lock; /* for the rest */
     struct gs_task *first, **last;
     bool stopping;
@@ -57,7 +58,7 @@ static void *loop_main(void *argument)
     int64_t next_tick = gpusys_deadline_after((int64_t)TICK_MS * 1000000);
     while (!run_tasks(loop)) {
         struct epoll_event events[EVENTS_AT_ONCE];
-        int count = gs_spin_wait(&spin, loop->epoll, events, EVENTS_AT_ONCE, TICK_MS);
+        int count = gs_spin_wait(&spin, loop->bulk, loop->epoll, events, EVENTS_AT_ONCE, TICK_MS);
         for (int i = 0; i < count; i++) {
             struct gs_source *source = events[i].data.ptr;
             if (source)
@@ -147,6 +148,11 @@ void gs_loop_post(struct gs_loop *loop, struct gs_task *task)
     if (was_empty) /* under the lock: the loop may be freed once it has run its last task */
         wake(loop);
     pthread_mutex_unlock(&loop->lock);
+}
+
+void gs_loop_set_bulk(struct gs_loop *loop, bool bulk)
+{
+    loop->bulk = bulk;
 }
 
 int gs_loop_watch(struct gs_loop *loop, struct gs_source *source, uint32_t events)

@@ -3,6 +3,7 @@
 #ifndef GPUSYS_REMOTE_LOOP_H
 #define GPUSYS_REMOTE_LOOP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct gs_loop;
@@ -30,6 +31,9 @@ void gs_loop_stop(struct gs_loop *loop);
 int gs_loop_watch(struct gs_loop *loop, struct gs_source *source, uint32_t events);
 void gs_loop_change(struct gs_loop *loop, struct gs_source *source, uint32_t events);
 void gs_loop_forget(struct gs_loop *loop, struct gs_source *source);
+
+/* Was the last thing done part of a long transfer? Then the loop sleeps at once instead of spinning first. */
+void gs_loop_set_bulk(struct gs_loop *loop, bool bulk);
 
 /* Any thread. */
 void gs_loop_post(struct gs_loop *loop, struct gs_task *task);

@@ -104,8 +104,10 @@ static int check_proof(const struct opening *opening, const struct gs_welcome *w
     static const uint8_t none[GS_COOKIE_BYTES / 2];
     const char *address = opening->remote->address;
     if (opening->has_cookie &&
-        gs_secret_equal(welcome->cookie, opening->cookie + GS_COOKIE_BYTES / 2, sizeof welcome->cookie))
+        gs_secret_equal(welcome->cookie, opening->cookie + GS_COOKIE_BYTES / 2, sizeof welcome->cookie)) {
+        opening->remote->proven = true;
         return 0;
+    }
     if (!opening->has_cookie && !opening->options.cookie_file &&
         gs_secret_equal(welcome->cookie, none, sizeof none)) {
         gs_log(GPUSYS_LOG_WARN,
@@ -138,6 +140,7 @@ static int keep_welcome(struct opening *opening)
                                              .unix_path = remote->unix_path,
                                              .session = remote->session,
                                              .proof = remote->proof,
+                                             .proven = remote->proven,
                                              .slice_max = welcome.slice_max,
                                              .requests_max = welcome.requests_max};
     return 0;
@@ -311,7 +314,7 @@ int gpusys_remote_open(struct gpusys_remote **ret_remote, const char *address,
         result = say_ready(&opening);
     if (result) {
         gpusys_remote_close(opening.remote);
-        return result;
+        return result == -EAGAIN ? -ETIMEDOUT : result; /* a deadline that was past from the start */
     }
     *ret_remote = opening.remote;
     return 0;
@@ -367,7 +370,8 @@ int gs_remote_prepare(struct gpusys_remote *remote, const struct gs_lane *lane, 
                                     .place = listed->place,
                                     .length = listed->length,
                                     .mtime_ns = listed->mtime_ns};
-    return lane->ops->prepare(lane->rail, &wanted, deadline_ns, error);
+    int result = lane->ops->prepare(lane->rail, &wanted, deadline_ns, error);
+    return result == -EAGAIN ? -ETIMEDOUT : result; /* a deadline that was past from the start */
 }
 
 static int mapping_of(struct gpusys_remote *remote, uint32_t region, int64_t timeout_ns,
@@ -402,9 +406,11 @@ int gpusys_remote_map(struct gpusys_remote *remote, uint32_t region, int64_t tim
     struct gs_mapping *mapping = NULL;
     int result = mapping_of(remote, region, timeout_ns, &mapping, error);
     if (!result && (result = gs_shm_populate(mapping)) == -EOPNOTSUPP)
-        gpusys_error_set(error, result,
-                         "region %u is a file, which may shrink under a mapping: read its descriptor",
-                         region);
+        gpusys_error_set(
+            error, result,
+            "region %u is a file, which may shrink under a mapping, or another user's huge pages: "
+            "read its descriptor",
+            region);
     else if (result == -EIO)
         gpusys_error_set(error, result, "region %u: its memory is not all there", region);
     if (!result)

@@ -27,6 +27,7 @@ enum {
     STEP_BYTES = 1024 * 1024,       /* of a long one, at a time */
     WARM_BYTES = 4 * 1024 * 1024,   /* read by the pool in one job … */
     AHEAD_BYTES = 8 * 1024 * 1024,  /* … and asked for behind it */
+    BULK_BYTES = 2 * 1024 * 1024,   /* moved in one round by long transfers only */
     ROUND_BYTES = 16 * 1024 * 1024, /* moved for one connection before the others have their turn */
 };
 
@@ -597,6 +598,7 @@ void gs_tcp_serve_ready(struct gs_conn *conn)
     do
         result = step(tcp, &dry);
     while (result == 0 && !conn->closed);
+    gs_loop_set_bulk(conn->worker->loop, tcp->moved >= BULK_BYTES);
     if (conn->closed)
         return; /* its session ended under our hands */
     if (result < 0)

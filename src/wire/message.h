@@ -26,8 +26,9 @@ enum {
     GS_COOKIE_BYTES = 32, /* the first half is shown by the client, the second by the peer */
     GS_TEXT_MAX = 1024,   /* reasons, paths and descriptions */
     GS_RAILS_MAX = 8,
-    GS_CHECKSUMS_MAX = 1024,         /* in one message */
-    GS_SLICE_MAX = 16 * 1024 * 1024, /* a data frame's payload */
+    GS_REGIONS_MAX = 16 * 1024 * 1024, /* in a table */
+    GS_CHECKSUMS_MAX = 1024,           /* in one message */
+    GS_SLICE_MAX = 16 * 1024 * 1024,   /* a data frame's payload */
     GS_PROTOCOL_VERSION = 1,
 };
 

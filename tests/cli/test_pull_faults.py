@@ -50,6 +50,17 @@ class Deaths(ServeTest):
         self.assertFalse((self.out / "served/x").exists())
         self.assert_resumes()
 
+    def test_a_journal_that_promises_too_much(self):
+        """After a loss of power the part file may be shorter than what is on record."""
+        server = self.serve(self.served)
+        proxy, process = self.stalled_pull(server, 4 * CHUNK)
+        process.kill()
+        process.wait()
+        proxy.close()
+        os.truncate(self.out / "served/x.part", 100)
+        self.pull(server.address, "--no-verify")
+        self.assert_same_tree()
+
     def test_server_killed_over_shm(self):
         write_marked(self.served / "x", 64 * CHUNK)
         server = self.serve(self.served)

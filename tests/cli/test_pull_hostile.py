@@ -119,6 +119,10 @@ class Hostile(ServeTest):
             self.assert_refused(entry(0, b"decent"), entry(1, name))
             self.assert_refused(entry(0, b"decent"), entry(1, name, DIRECTORY, 0))
 
+    def test_tables_and_lengths_beyond_reason(self):
+        self.assertIn("malformed", self.assert_refused(entry(0, b"x"), total=1 << 30))
+        self.assertIn("bytes", self.assert_refused(entry(0, b"x", FILE, 1 << 58)))
+
     def test_names_that_steer_a_terminal(self):
         for name in (b"a\x1b[2Jb", b"a\nb", b"a\rb", b"\x07", b"a\x7fb", b"a\x00b", b"\xff\xfe", b"\xc0\xae\xc0\xae/x",
                      "\u009b2J".encode()):
