@@ -49,7 +49,8 @@ class Row:
     def verdict(self):
         if self.target is None:
             return "reported"
-        return "pass" if (self.value <= self.target if self.at_most else self.value >= self.target) else "FAIL"
+        shown = round(self.value, 2)  # what the table says is what counts
+        return "pass" if (shown <= self.target if self.at_most else shown >= self.target) else "FAIL"
 
     def as_json(self):
         row = {"name": self.name, "unit": self.unit, "pairs": len(self.ours), "verdict": self.verdict,

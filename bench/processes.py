@@ -35,6 +35,12 @@ def seconds_of(words, **more):
     return time.perf_counter() - start
 
 
+def on_one_core(words):
+    """The command, kept on the first core that we may use. A process started so, and its server likewise, wake each
+    other without waking a core that sleeps; which placement is the faster depends on the machine and its load."""
+    return ["taskset", "-c", str(min(os.sched_getaffinity(0))), *words]
+
+
 class Server:
     """A child that listens on loopback until it is stopped."""
 

@@ -201,9 +201,8 @@ static void heat(struct gpusys_remote *remote, uint32_t region)
 }
 
 /* The way without the hot entry: a mapping whose bytes can be touched at once, or the engine. */
-__attribute__((noinline)) static int move_slowly(struct gpusys_remote *remote, uint8_t op, uint32_t region,
-                                                 uint64_t offset, void *buffer, uint64_t length,
-                                                 int64_t timeout_ns)
+static int move_slowly(struct gpusys_remote *remote, uint8_t op, uint32_t region, uint64_t offset,
+                       void *buffer, uint64_t length, int64_t timeout_ns)
 {
     struct gs_mapping *mapping = remote->shm && !remote->dead ? gs_shm_mapping(remote->shm, region) : NULL;
     if (mapping && offset <= mapping->length && length <= mapping->length - offset &&
@@ -213,6 +212,22 @@ __attribute__((noinline)) static int move_slowly(struct gpusys_remote *remote, u
     }
     struct gpusys_io io = {.op = op, .region = region, .offset = offset, .buffer = buffer, .length = length};
     return move(remote, &io, timeout_ns);
+}
+
+/* With the arguments of the calls below, so that those can jump here and need no frame of their own. */
+__attribute__((noinline)) static int read_slowly(struct gpusys_remote *remote, uint32_t region,
+                                                 uint64_t offset, void *buffer, uint64_t length,
+                                                 int64_t timeout_ns)
+{
+    return move_slowly(remote, GPUSYS_OP_READ, region, offset, buffer, length, timeout_ns);
+}
+
+__attribute__((noinline)) static int write_slowly(struct gpusys_remote *remote, uint32_t region,
+                                                  uint64_t offset, const void *buffer, uint64_t length,
+                                                  int64_t timeout_ns)
+{
+    return move_slowly(remote, GPUSYS_OP_WRITE, region, offset, (void *)(uintptr_t)buffer, length,
+                       timeout_ns);
 }
 
 static inline bool is_hot(const struct gpusys_remote *remote, uint32_t region, uint64_t offset,
@@ -236,8 +251,8 @@ static inline void copy(void *to, const void *from, uint64_t length)
 int gpusys_remote_read(struct gpusys_remote *remote, uint32_t region, uint64_t offset, void *buffer,
                        uint64_t length, int64_t timeout_ns)
 {
-    if (!is_hot(remote, region, offset, length))
-        return move_slowly(remote, GPUSYS_OP_READ, region, offset, buffer, length, timeout_ns);
+    if (__builtin_expect(!is_hot(remote, region, offset, length), 0))
+        return read_slowly(remote, region, offset, buffer, length, timeout_ns);
     copy(buffer, remote->hot.base + offset, length);
     return 0;
 }
@@ -245,9 +260,8 @@ int gpusys_remote_read(struct gpusys_remote *remote, uint32_t region, uint64_t o
 int gpusys_remote_write(struct gpusys_remote *remote, uint32_t region, uint64_t offset, const void *buffer,
                         uint64_t length, int64_t timeout_ns)
 {
-    if (!remote->hot.writable || !is_hot(remote, region, offset, length))
-        return move_slowly(remote, GPUSYS_OP_WRITE, region, offset, (void *)(uintptr_t)buffer, length,
-                           timeout_ns);
+    if (__builtin_expect(!remote->hot.writable || !is_hot(remote, region, offset, length), 0))
+        return write_slowly(remote, region, offset, buffer, length, timeout_ns);
     copy(remote->hot.base + offset, buffer, length);
     return 0;
 }
