@@ -70,9 +70,9 @@ static int prepare(struct pull *pull, const struct call *call, struct gpusys_err
     code = ring_open(&pull->ring, pull->remote, &pull->progress, pull->patience_ns, error);
     if (code)
         return code;
-    code = gpusys_hasher_new(&pull->landing);
+    code = gpusys_hasher_new(&pull->hasher);
     if (!code)
-        code = gpusys_hasher_new(&pull->aside);
+        code = writer_start(&pull->writer, pull->verify);
     if (!code)
         code = gpusys_memory_alloc(&scratch, SCRATCH_BYTES, NULL);
     if (code)
@@ -85,10 +85,10 @@ static int prepare(struct pull *pull, const struct call *call, struct gpusys_err
 static void clean_up(struct pull *pull)
 {
     progress_end(&pull->progress);
+    writer_stop(pull->writer);
     gpusys_remote_close(pull->remote);
     ring_close(&pull->ring);
-    gpusys_hasher_free(pull->landing);
-    gpusys_hasher_free(pull->aside);
+    gpusys_hasher_free(pull->hasher);
     gpusys_memory_free(pull->scratch, SCRATCH_BYTES);
     plan_free(&pull->plan);
     tree_close(&pull->tree);

@@ -11,7 +11,6 @@
 
 /* Below this a descriptor of its own costs more than it saves. */
 static const uint64_t direct_bytes = 1 << 20;
-static const uint64_t step_bytes = 256 << 10;
 
 static int make_directories(struct pull *pull, struct gpusys_error *error)
 {
@@ -178,30 +177,14 @@ static int fill_all(struct pull *pull, struct flow *flow, struct gpusys_error *e
     return 0;
 }
 
-/* Hashed and written in steps that stay in the processor's cache between the two. */
-static int land_bytes(struct pull *pull, const struct piece *piece, struct gpusys_error *error)
-{
-    int code = 0;
-    for (uint64_t at = 0; at < piece->length && !code; at += step_bytes) {
-        uint64_t step = piece->length - at < step_bytes ? piece->length - at : step_bytes;
-        if (pull->verify)
-            gpusys_hasher_add(pull->landing, piece->bytes + at, step);
-        code = arrival_write(piece->arrival, pull, piece->bytes + at, step, piece->offset + at, error);
-    }
-    return code;
-}
-
-static int land_piece(struct pull *pull, const struct piece *piece, struct gpusys_error *error)
+/* A piece was written: settle the chunk and the file that it ends. */
+static int settle_piece(struct pull *pull, struct piece *piece, struct gpusys_error *error)
 {
     struct arrival *arrival = piece->arrival;
     uint64_t chunk = piece->offset / GPUSYS_CHUNK_BYTES, end = piece->offset + piece->length;
-    int code = arrival->fd < 0 ? arrival_open(arrival, pull, error) : 0;
-    if (piece->offset % GPUSYS_CHUNK_BYTES == 0)
-        gpusys_hasher_reset(pull->landing);
-    if (!code)
-        code = land_bytes(pull, piece, error);
+    int code = piece->code ? arrival_fail(arrival, pull, piece->code, error) : 0;
     if (!code && end == chunk * GPUSYS_CHUNK_BYTES + chunk_length(arrival->entry, chunk))
-        code = chunk_finish(pull, arrival, chunk, pull->landing, error);
+        code = chunk_finish(pull, arrival, chunk, piece->hash, error);
     if (!code)
         progress_add(&pull->progress, piece->length, arrival->entry->name);
     if (!code && arrival->missing == 0)
@@ -224,30 +207,48 @@ static int blame(struct pull *pull, const struct slot *slot, struct gpusys_error
     return chunk_fail(slot->pieces[0].arrival->entry, slot->status, error);
 }
 
-static int land(struct pull *pull, struct flow *flow, const struct slot *slot, struct gpusys_error *error)
+/* What has arrived goes to the writer, with its part files open. */
+static int land(struct pull *pull, struct slot *slot, struct gpusys_error *error)
 {
     int code = slot->status ? blame(pull, slot, error) : 0;
-    for (unsigned i = 0; i < slot->n_pieces && !code; i++) {
-        code = land_piece(pull, &slot->pieces[i], error);
-        if (!code && slot->pieces[i].arrival->missing == 0)
-            drop_oldest(flow);
-    }
+    for (unsigned i = 0; i < slot->n_pieces && !code; i++)
+        if (slot->pieces[i].arrival->fd < 0)
+            code = arrival_open(slot->pieces[i].arrival, pull, error);
+    if (!code)
+        writer_give(pull->writer, slot);
     return code;
 }
 
+static int settle(struct pull *pull, struct flow *flow, struct slot *slot, struct gpusys_error *error)
+{
+    int code = 0;
+    writer_wait(pull->writer);
+    for (unsigned i = 0; i < slot->n_pieces && !code; i++) {
+        code = settle_piece(pull, &slot->pieces[i], error);
+        if (!code && slot->pieces[i].arrival->missing == 0)
+            drop_oldest(flow);
+    }
+    if (!code)
+        ring_release(&pull->ring);
+    return code;
+}
+
+/* One slot is written while the next is received. */
 static int run_flow(struct pull *pull, struct flow *flow, struct gpusys_error *error)
 {
+    struct slot *writing = NULL, *slot;
     for (;;) {
-        struct slot *slot;
         int code = fill_all(pull, flow, error);
         if (!code)
             code = ring_land(&pull->ring, &slot, error);
-        if (code || !slot)
+        if (!code && writing)
+            code = settle(pull, flow, writing, error);
+        if (code || (!slot && !writing))
             return code;
-        code = land(pull, flow, slot, error);
+        writing = slot;
+        code = slot ? land(pull, slot, error) : 0;
         if (code)
             return code;
-        ring_release(&pull->ring);
     }
 }
 
@@ -270,6 +271,7 @@ int pull_run(struct pull *pull, struct gpusys_error *error)
         warn_when_tight(pull);
     if (!code)
         code = run_flow(pull, &flow, error);
+    writer_wait(pull->writer);
     while (flow.oldest)
         drop_oldest(&flow);
     return code ? code : finish_directories(pull, error);

@@ -8,6 +8,7 @@
 #include "pull_plan.h"
 #include "pull_ring.h"
 #include "pull_tree.h"
+#include "pull_writer.h"
 
 struct pull {
     struct gpusys_remote *remote;
@@ -15,9 +16,9 @@ struct pull {
     struct plan plan;
     struct progress progress;
     struct ring ring;
-    struct gpusys_hasher *landing; /* of the chunk that comes through the ring: one after the other */
-    struct gpusys_hasher *aside;   /* of what is read outside the ring, between two pieces of that */
-    unsigned char *scratch;        /* SCRATCH_BYTES, warm: what is read or fetched outside the ring */
+    struct writer *writer;
+    struct gpusys_hasher *hasher; /* of what does not come through the ring */
+    unsigned char *scratch;       /* SCRATCH_BYTES, warm: what is read or fetched outside the ring */
     bool verify;
     bool same_host; /* the peer passes descriptors */
     int64_t patience_ns;
@@ -51,6 +52,9 @@ int arrival_new(struct arrival **ret_arrival, const struct plan_entry *entry, st
 /* Open the part file and, for more than one chunk, its journal. Once. */
 int arrival_open(struct arrival *arrival, struct pull *pull, struct gpusys_error *error);
 
+/* Writing it ended with `code`, which is returned. */
+int arrival_fail(struct arrival *arrival, struct pull *pull, int code, struct gpusys_error *error);
+
 int arrival_write(struct arrival *arrival, struct pull *pull, const void *bytes, uint64_t length,
                   uint64_t offset, struct gpusys_error *error);
 
@@ -81,9 +85,9 @@ int chunk_ask_ahead(struct pull *pull, struct arrival *arrival, uint64_t chunk, 
 int chunk_compare(struct pull *pull, const struct plan_entry *entry, uint64_t chunk, int fd, bool *ret_same,
                   struct gpusys_error *error);
 
-/* A whole chunk was written, and went through the hasher when verifying: compare, fetch it once more if it
- * differs, settle it. -EBADMSG when it still differs. */
-int chunk_finish(struct pull *pull, struct arrival *arrival, uint64_t chunk, struct gpusys_hasher *hasher,
+/* A whole chunk was written; `here` is its checksum when verifying: compare, fetch it once more if it differs,
+ * settle it. -EBADMSG when it still differs. */
+int chunk_finish(struct pull *pull, struct arrival *arrival, uint64_t chunk, uint8_t here[GPUSYS_HASH_BYTES],
                  struct gpusys_error *error);
 
 /* What went wrong when a read of this entry ended with `status`. Returns `status`. */

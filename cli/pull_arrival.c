@@ -60,7 +60,7 @@ static int open_part(int directory, const char *name, bool *ret_fresh)
     return fd;
 }
 
-static int fail_part(struct arrival *arrival, struct pull *pull, int code, struct gpusys_error *error)
+int arrival_fail(struct arrival *arrival, struct pull *pull, int code, struct gpusys_error *error)
 {
     if (code == -ENOSPC || code == -EDQUOT)
         return tree_fail_full(&pull->tree, arrival->entry->name,
@@ -108,16 +108,16 @@ int arrival_open(struct arrival *arrival, struct pull *pull, struct gpusys_error
         return code;
     arrival->directory = fcntl(directory, F_DUPFD_CLOEXEC, 0);
     if (arrival->directory < 0)
-        return fail_part(arrival, pull, -errno, error);
+        return arrival_fail(arrival, pull, -errno, error);
     arrival->fd = open_part(arrival->directory, part_name(name, arrival->leaf), &fresh);
     if (arrival->fd < 0)
-        return fail_part(arrival, pull, arrival->fd, error);
+        return arrival_fail(arrival, pull, arrival->fd, error);
     /* memory changes without its name or length doing so: what was there is only worth something verified */
     fresh |= arrival->entry->kind == GPUSYS_REGION_MEMORY && !pull->verify;
     code = several ? open_journal(arrival, fresh) : 0;
     if (!code && (!several || arrival->journal.n_done == 0) && ftruncate(arrival->fd, 0))
         code = -errno;
-    return code ? fail_part(arrival, pull, code, error) : 0;
+    return code ? arrival_fail(arrival, pull, code, error) : 0;
 }
 
 int arrival_write(struct arrival *arrival, struct pull *pull, const void *bytes, uint64_t length,
@@ -129,7 +129,7 @@ int arrival_write(struct arrival *arrival, struct pull *pull, const void *bytes,
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0)
-            return fail_part(arrival, pull, wrote < 0 ? -errno : -ENOSPC, error);
+            return arrival_fail(arrival, pull, wrote < 0 ? -errno : -ENOSPC, error);
         at += wrote;
         offset += (uint64_t)wrote;
         length -= (uint64_t)wrote;
@@ -146,7 +146,7 @@ int arrival_settle(struct arrival *arrival, struct pull *pull, uint64_t chunk, s
 {
     int code = arrival->journal.fd >= 0 ? journal_add(&arrival->journal, chunk) : 0;
     if (code)
-        return fail_part(arrival, pull, code, error);
+        return arrival_fail(arrival, pull, code, error);
     arrival->missing--;
     return 0;
 }
@@ -171,7 +171,7 @@ int arrival_finish(struct arrival *arrival, struct pull *pull, struct gpusys_err
         renameat(arrival->directory, part_name(name, arrival->leaf), arrival->directory, arrival->leaf))
         code = -errno;
     if (code)
-        return fail_part(arrival, pull, code, error);
+        return arrival_fail(arrival, pull, code, error);
     if (arrival->journal.fd >= 0)
         unlinkat(arrival->directory, part_journal_name(name, arrival->leaf), 0);
     close(arrival->fd);

@@ -78,7 +78,7 @@ static int wait_for_hash(struct pull *pull, const struct plan_entry *entry, uint
 /* Hash part of a local file. *ret_whole is false when it ends early. */
 static int hash_local(struct pull *pull, int fd, uint64_t offset, uint64_t length, bool *ret_whole)
 {
-    gpusys_hasher_reset(pull->aside);
+    gpusys_hasher_reset(pull->hasher);
     while (length > 0) {
         size_t step = length < SCRATCH_BYTES ? length : SCRATCH_BYTES;
         ssize_t got = pread(fd, pull->scratch, step, (off_t)offset);
@@ -88,7 +88,7 @@ static int hash_local(struct pull *pull, int fd, uint64_t offset, uint64_t lengt
             return -errno;
         if (got == 0)
             break;
-        gpusys_hasher_add(pull->aside, pull->scratch, (size_t)got);
+        gpusys_hasher_add(pull->hasher, pull->scratch, (size_t)got);
         offset += (uint64_t)got;
         length -= (uint64_t)got;
     }
@@ -105,7 +105,7 @@ int chunk_compare(struct pull *pull, const struct plan_entry *entry, uint64_t ch
     if (code)
         return tree_fail(&pull->tree, entry->name, "cannot read what is there", code, error);
     if (whole) {
-        gpusys_hasher_get(pull->aside, here);
+        gpusys_hasher_get(pull->hasher, here);
         code = wait_for_hash(pull, entry, chunk, &there, error);
         whole = !code && memcmp(here, there, sizeof here) == 0;
     }
@@ -114,20 +114,19 @@ int chunk_compare(struct pull *pull, const struct plan_entry *entry, uint64_t ch
     return code;
 }
 
-/* Once more, one read after the other: this is the exception. Leaves the hash in the hasher. */
-static int fetch_again(struct pull *pull, struct arrival *arrival, uint64_t chunk,
-                       struct gpusys_hasher *hasher, struct gpusys_error *error)
+/* Once more, one read after the other: this is the exception. Leaves the hash in pull->hasher. */
+static int fetch_again(struct pull *pull, struct arrival *arrival, uint64_t chunk, struct gpusys_error *error)
 {
     const struct plan_entry *entry = arrival->entry;
     uint64_t offset = chunk * GPUSYS_CHUNK_BYTES, left = chunk_length(entry, chunk);
-    gpusys_hasher_reset(hasher);
+    gpusys_hasher_reset(pull->hasher);
     while (left > 0) {
         uint64_t step = left < SCRATCH_BYTES ? left : SCRATCH_BYTES;
         int code =
             gpusys_remote_read(pull->remote, entry->region, offset, pull->scratch, step, pull->patience_ns);
         if (code)
             return chunk_fail(entry, code, error);
-        gpusys_hasher_add(hasher, pull->scratch, step);
+        gpusys_hasher_add(pull->hasher, pull->scratch, step);
         code = arrival_write(arrival, pull, pull->scratch, step, offset, error);
         if (code)
             return code;
@@ -162,29 +161,25 @@ static int fail_mismatch(const struct plan_entry *entry, uint64_t chunk,
     return -EBADMSG;
 }
 
-static int compare_hasher(const struct gpusys_hasher *hasher, uint8_t here[GPUSYS_HASH_BYTES],
-                          const uint8_t there[GPUSYS_HASH_BYTES])
-{
-    gpusys_hasher_get(hasher, here);
-    return memcmp(here, there, GPUSYS_HASH_BYTES);
-}
-
-static int check(struct pull *pull, struct arrival *arrival, uint64_t chunk, struct gpusys_hasher *hasher,
+static int check(struct pull *pull, struct arrival *arrival, uint64_t chunk, uint8_t here[GPUSYS_HASH_BYTES],
                  struct gpusys_error *error)
 {
-    uint8_t here[GPUSYS_HASH_BYTES], there[GPUSYS_HASH_BYTES];
+    uint8_t there[GPUSYS_HASH_BYTES];
     int code = wait_for_hash(pull, arrival->entry, chunk, &there, error);
-    if (code || compare_hasher(hasher, here, there) == 0)
+    if (code || memcmp(here, there, GPUSYS_HASH_BYTES) == 0)
         return code;
-    code = fetch_again(pull, arrival, chunk, hasher, error);
-    if (code || compare_hasher(hasher, here, there) == 0)
+    code = fetch_again(pull, arrival, chunk, error);
+    if (code)
         return code;
-    return fail_mismatch(arrival->entry, chunk, here, there, error);
+    gpusys_hasher_get(pull->hasher, here);
+    return memcmp(here, there, GPUSYS_HASH_BYTES) == 0
+               ? 0
+               : fail_mismatch(arrival->entry, chunk, here, there, error);
 }
 
-int chunk_finish(struct pull *pull, struct arrival *arrival, uint64_t chunk, struct gpusys_hasher *hasher,
+int chunk_finish(struct pull *pull, struct arrival *arrival, uint64_t chunk, uint8_t here[GPUSYS_HASH_BYTES],
                  struct gpusys_error *error)
 {
-    int code = pull->verify ? check(pull, arrival, chunk, hasher, error) : 0;
+    int code = pull->verify ? check(pull, arrival, chunk, here, error) : 0;
     return code ? code : arrival_settle(arrival, pull, chunk, error);
 }

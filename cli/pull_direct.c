@@ -22,7 +22,7 @@ static int check_source(const struct plan_entry *entry, int source, struct gpusy
 static int copy_by_hand(struct pull *pull, struct arrival *arrival, int source, uint64_t offset,
                         uint64_t length, struct gpusys_error *error)
 {
-    gpusys_hasher_reset(pull->aside);
+    gpusys_hasher_reset(pull->hasher);
     while (length > 0) {
         size_t step = length < SCRATCH_BYTES ? length : SCRATCH_BYTES;
         ssize_t got = pread(source, pull->scratch, step, (off_t)offset);
@@ -31,7 +31,7 @@ static int copy_by_hand(struct pull *pull, struct arrival *arrival, int source, 
         if (got <= 0)
             return chunk_fail(arrival->entry, got < 0 ? -errno : -ESTALE, error);
         if (pull->verify)
-            gpusys_hasher_add(pull->aside, pull->scratch, (size_t)got);
+            gpusys_hasher_add(pull->hasher, pull->scratch, (size_t)got);
         int code = arrival_write(arrival, pull, pull->scratch, (uint64_t)got, offset, error);
         if (code)
             return code;
@@ -70,6 +70,7 @@ static int copy_chunk(struct pull *pull, struct arrival *arrival, int source, ui
                       struct gpusys_error *error)
 {
     uint64_t offset = chunk * GPUSYS_CHUNK_BYTES, length = chunk_length(arrival->entry, chunk), done = 0;
+    uint8_t here[GPUSYS_HASH_BYTES];
     int code = 0;
     if (!pull->verify)
         code = copy_by_kernel(pull, arrival, source, offset, length, &done, error);
@@ -78,7 +79,9 @@ static int copy_chunk(struct pull *pull, struct arrival *arrival, int source, ui
     if (!code)
         code = check_source(arrival->entry, source, error);
     if (!code)
-        code = chunk_finish(pull, arrival, chunk, pull->aside, error);
+        gpusys_hasher_get(pull->hasher, here);
+    if (!code)
+        code = chunk_finish(pull, arrival, chunk, here, error);
     return code ? code : ring_tend(&pull->ring, error);
 }
 

@@ -45,7 +45,8 @@ uint64_t slot_add(struct slot *slot, struct arrival *arrival, uint32_t region, u
     unsigned char *bytes = slot->buffer + slot->used;
     if (length > SLOT_BYTES - slot->used)
         length = SLOT_BYTES - slot->used;
-    slot->pieces[slot->n_pieces] = (struct piece){arrival, offset, length, bytes};
+    slot->pieces[slot->n_pieces] =
+        (struct piece){.arrival = arrival, .offset = offset, .length = length, .bytes = bytes};
     slot->ios[slot->n_pieces] = (struct gpusys_io){
         .op = GPUSYS_OP_READ, .region = region, .offset = offset, .buffer = bytes, .length = length};
     slot->n_pieces++;
@@ -140,11 +141,14 @@ static int wait_for(struct ring *ring, const struct slot *slot, struct gpusys_er
 
 int ring_land(struct ring *ring, struct slot **ret_slot, struct gpusys_error *error)
 {
-    struct slot *slot = ring->n_busy ? &ring->slots[ring->oldest] : NULL;
+    bool some = ring->n_busy > ring->n_landed;
+    struct slot *slot = some ? &ring->slots[(ring->oldest + ring->n_landed) % RING_SLOTS] : NULL;
     int code = slot ? wait_for(ring, slot, error) : 0;
-    if (!code)
-        *ret_slot = slot;
-    return code;
+    if (code)
+        return code;
+    ring->n_landed += some;
+    *ret_slot = slot;
+    return 0;
 }
 
 void ring_release(struct ring *ring)
@@ -154,4 +158,5 @@ void ring_release(struct ring *ring)
     slot->used = 0;
     ring->oldest = (ring->oldest + 1) % RING_SLOTS;
     ring->n_busy--;
+    ring->n_landed--;
 }

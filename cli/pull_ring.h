@@ -9,7 +9,7 @@
 #include "progress.h"
 #include <gpusys/remote.h>
 
-enum { RING_SLOTS = 4, SLOT_BYTES = 4 << 20, SLOT_PIECES = 128 };
+enum { RING_SLOTS = 5, SLOT_BYTES = 4 << 20, SLOT_PIECES = 128 };
 
 struct arrival;
 
@@ -18,6 +18,8 @@ struct piece {
     uint64_t offset; /* in the file */
     uint64_t length;
     unsigned char *bytes;
+    int code;                        /* how writing it went */
+    uint8_t hash[GPUSYS_HASH_BYTES]; /* of its chunk up to its end */
 };
 
 struct slot {
@@ -36,7 +38,8 @@ struct ring {
     int64_t patience_ns; /* how long nothing may arrive before the peer is asked whether it lives */
     void *memory;
     struct slot slots[RING_SLOTS];
-    unsigned oldest, n_busy;
+    unsigned oldest, n_busy; /* all that are not empty … */
+    unsigned n_landed;       /* … of which these, the oldest, have been landed */
 };
 
 int ring_open(struct ring *ring, struct gpusys_remote *remote, struct progress *progress, int64_t patience_ns,
@@ -55,11 +58,11 @@ uint64_t slot_add(struct slot *slot, struct arrival *arrival, uint32_t region, u
 /* Send what ring_to_fill gave on its way. */
 int ring_submit(struct ring *ring, struct gpusys_error *error);
 
-/* Wait for the slot that has been under way longest; *ret_slot is NULL when there is none. -EINTR after a signal,
+/* Wait for the next slot that is under way, in their order; *ret_slot is NULL when there is none. -EINTR after a signal,
  * -ETIMEDOUT, -ECONNRESET. The status of the slot itself is the caller's to look at. */
 int ring_land(struct ring *ring, struct slot **ret_slot, struct gpusys_error *error);
 
-/* The slot that was landed is empty again. */
+/* The slot that was landed first is empty again. */
 void ring_release(struct ring *ring);
 
 #define RING_TICK_NS INT64_C(100000000) /* how often a wait looks at signals and at the progress line */
