@@ -78,11 +78,13 @@ static int keep_entry(const struct gpusys_remote *remote, struct listing *listin
     if (listing->name_bytes > name_bytes_max)
         return gpusys_error_set(error, -EFBIG, "%s: the names in its table are above %llu bytes",
                                 remote->address, (unsigned long long)name_bytes_max);
-    char *name = strndup(entry->name.at, entry->name.length);
+    char *name = malloc(entry->name.length + 1u);
     if (!name || make_room(listing)) {
         free(name);
         return gpusys_error_set_errno(error, -ENOMEM, "the table of %s", remote->address);
     }
+    memcpy(name, entry->name.at, entry->name.length);
+    name[entry->name.length] = 0;
     struct gpusys_error fault;
     if (gpusys_name_check(name, &fault)) {
         free(name);

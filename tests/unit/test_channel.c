@@ -84,7 +84,7 @@ static void one_byte_at_a_time(void **state)
     open_pair(&pair, true);
     for (size_t i = 0; i < GS_MAGIC_BYTES; i++) {
         expect_error(&pair, -EAGAIN);
-        say(&pair, GS_MAGIC + i, 1);
+        say(&pair, &GS_MAGIC[i], 1);
     }
     for (size_t i = 0; i < note.tail; i++) {
         expect_error(&pair, -EAGAIN);
