@@ -175,11 +175,6 @@ static int measure_target(const struct plan *plan, struct bench_target *target, 
     return error;
 }
 
-static enum exit_code code_of(int error)
-{
-    return !error ? EXIT_DONE : error == -EOPNOTSUPP ? EXIT_NOT_HERE : EXIT_FAILED;
-}
-
 static enum exit_code measure(const struct plan *plan, const char *address, const char *peer,
                               uint32_t require)
 {
@@ -195,7 +190,7 @@ static enum exit_code measure(const struct plan *plan, const char *address, cons
     int code = bench_target_open(&target, address, &wishes, &error);
     if (code) {
         report_error(&error);
-        return code_of(code);
+        return exit_code_of(code);
     }
     code = measure_target(plan, &target, peer);
     if (code == -ENODATA)
@@ -203,7 +198,7 @@ static enum exit_code measure(const struct plan *plan, const char *address, cons
     else if (code)
         report("bench: %s: %s", peer, strerror(-code));
     bench_target_close(&target);
-    return code_of(code);
+    return exit_code_of(code);
 }
 
 /* Each built-in transport in turn, or the one that was asked for. */

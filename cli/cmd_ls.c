@@ -158,6 +158,10 @@ static enum exit_code list(struct gpusys_remote *remote, const struct call *call
         report("the peer serves nothing that matches");
         return EXIT_FAILED;
     }
+    struct gpusys_remote_info info = {.size = sizeof info};
+    gpusys_remote_info(remote, &info);
+    if (!code && n_regions == 0 && info.arena_bytes > 0)
+        note("no regions; arenas can be had (gpusys bench measures them)");
     return code ? EXIT_FAILED : EXIT_DONE;
 }
 
@@ -174,9 +178,10 @@ static enum exit_code run(const struct call *call)
         remote_options.timeout_ns = call->settings->timeout_ns;
     struct gpusys_error error = {0};
     struct gpusys_remote *remote;
-    if (gpusys_remote_open(&remote, call->operands[0], &remote_options, &error)) {
+    int result = gpusys_remote_open(&remote, call->operands[0], &remote_options, &error);
+    if (result) {
         report_error(&error);
-        return EXIT_FAILED;
+        return exit_code_of(result);
     }
     enum exit_code code = list(remote, call);
     gpusys_remote_close(remote);

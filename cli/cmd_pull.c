@@ -149,7 +149,7 @@ static enum exit_code pull_all(struct pull *pull, const struct call *call, uint3
         code = prepare(pull, call, &error);
     if (code) {
         report_error(&error);
-        return EXIT_FAILED;
+        return exit_code_of(code);
     }
     signal(SIGXFSZ, SIG_IGN); /* a file above the limit is an error like another */
     interrupt_catch();        /* until here a signal ends the process, and nothing is lost */

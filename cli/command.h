@@ -7,6 +7,7 @@
 #define GPUSYS_CLI_COMMAND_H
 
 #include "options.h"
+#include <errno.h>
 #include <stdint.h>
 
 /* What the process ends with. */
@@ -16,6 +17,12 @@ enum exit_code {
     EXIT_USAGE = 2,
     EXIT_NOT_HERE = 77, /* this machine, or this build, cannot do it */
 };
+
+/* The exit code for a negative errno of the library: what is not supported is no failure of the work. */
+static inline enum exit_code exit_code_of(int code)
+{
+    return !code ? EXIT_DONE : code == -EOPNOTSUPP ? EXIT_NOT_HERE : EXIT_FAILED;
+}
 
 /* The options that every command takes. */
 struct settings {

@@ -18,7 +18,7 @@ const size_t n_commands = sizeof commands / sizeof *commands;
 
 static const struct option rows[] = {
     {"timeout", 0, "DURATION", OPTION_DURATION, SETTING(timeout_ns),
-     "give up after this long (500ms, 2s, 1m)"},
+     "give up when the other side says nothing for this long (500ms, 2s, 1m)"},
     {"quiet", 'q', NULL, OPTION_FLAG, SETTING(quiet), "say nothing but errors"},
     {"verbose", 'v', NULL, OPTION_COUNT, SETTING(verbose),
      "say which choices were made and why; twice: everything"},

@@ -11,7 +11,8 @@
  *   Ownership  open/close for what holds an operating-system resource, new/free for memory. close and free
  *              take NULL.
  *   Outputs    written last: a call that fails leaves them as they were.
- *   Time       `timeout_ns` is relative (-1 waits without limit), `deadline_ns` is absolute on
+ *   Time       `timeout_ns` is relative (-1 waits without limit, 0 does not wait
+ *              for the other side), `deadline_ns` is absolute on
  *              CLOCK_MONOTONIC (gpusys/deadline.h).
  *   Options    a struct whose first member is its size in bytes; NULL means the defaults; zero in a field
  *              means that field's default; bytes behind the size this library knows must be zero (-E2BIG).

@@ -6,6 +6,8 @@
  *
  *     gpusys_peer_open → gpusys_peer_add_… → gpusys_peer_start → … → gpusys_peer_close
  *
+ * A process that forks must leave the peer alone in the child: its threads are not there.
+ *
  * Threads: open, add, start and close from one thread; the peer runs its own threads (one per core at most,
  * and a small pool for reads that miss the page cache). Regions may be added while it serves.
  *
@@ -71,7 +73,8 @@ GPUSYS_API const char *gpusys_peer_address(const struct gpusys_peer *peer);
 
 /*
  * A region of zeroed memory. Its address in this process comes back and lives until the peer is closed: fill
- * it, read it. `access` as GPUSYS_ACCESS_…; `ret_address` may be NULL. Read-only memory is in huge pages where the system allows.
+ * it, read it. `access`: READ, or READ and WRITE; `ret_address` may be NULL. Read-only memory is in huge pages where
+ * the system allows. 
  * -EEXIST: the name is taken. -EINVAL: a name no client would accept (see below), 0 bytes.
  */
 GPUSYS_API int gpusys_peer_add_memory(struct gpusys_peer *peer, const char *name, uint64_t bytes,
@@ -85,8 +88,8 @@ GPUSYS_API int gpusys_peer_add_memory(struct gpusys_peer *peer, const char *name
 GPUSYS_API int gpusys_peer_add_file(struct gpusys_peer *peer, const char *name, const char *path,
                                     uint64_t offset, uint64_t length, struct gpusys_error *error);
 
-#define GPUSYS_PATH_FOLLOW                                                                                   \
-    1u /* resolve symbolic links, once, now; without it a link is an error that names it */
+/* Resolve symbolic links, once, now. Without it a link is an error that names it. */
+#define GPUSYS_PATH_FOLLOW 1u
 
 /*
  * A file, or a directory with all that is below it, each as a region of its own; a region's name is the

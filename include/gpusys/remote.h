@@ -47,7 +47,11 @@ struct gpusys_remote_options {
     uint64_t slice_bytes; /* a transfer's piece on one rail; 0: as the transport likes it. At most 16 MiB */
 };
 
-/* Connect to "HOST:PORT", "[V6]:PORT", "HOST" or "unix:PATH" and choose a transport. */
+/*
+ * Connect to "HOST:PORT", "[V6]:PORT", "HOST" or "unix:PATH" and choose a transport. -ECONNREFUSED, -ENOENT and the like:
+ * nobody there; -EACCES: the cookie; -EBUSY: too many clients; -EOPNOTSUPP: not the transport that was required;
+ * -ETIMEDOUT; -EBADMSG, -EPROTO: no gpusys peer; -EINVAL, -E2BIG: the options.
+ */
 GPUSYS_API int gpusys_remote_open(struct gpusys_remote **ret_remote, const char *address,
                                   const struct gpusys_remote_options *options, struct gpusys_error *error);
 
@@ -136,9 +140,10 @@ GPUSYS_API int gpusys_remote_fd_of(struct gpusys_remote *remote, uint32_t region
 GPUSYS_API int gpusys_remote_map(struct gpusys_remote *remote, uint32_t region, int64_t timeout_ns,
                                  void **ret_address, struct gpusys_error *error);
 
-/* Let go of what this process holds of a region (descriptor, mapping); not while a batch that touches it is
- * under way. It comes back by itself when used
- * again. */
+/*
+ * Let go of what this process holds of a region (descriptor, mapping); not while a batch that touches it is
+ * under way. It comes back by itself when used again.
+ */
 GPUSYS_API void gpusys_remote_release(struct gpusys_remote *remote, uint32_t region);
 
 /* ---- moving bytes ---- */
@@ -205,7 +210,15 @@ GPUSYS_API int gpusys_remote_wait(struct gpusys_remote *remote, struct gpusys_co
 GPUSYS_API int gpusys_remote_wait_batch(struct gpusys_remote *remote, uint64_t batch,
                                         struct gpusys_completion *ret_completion, int64_t timeout_ns);
 
-/* Readable (level-triggered) whenever poll may have something to do or to return. Owned by the remote. */
+/*
+ * Readable (level-triggered) whenever poll may have something to do or to return. Owned by the remote.
+ *
+ *     struct pollfd entry = {.fd = gpusys_remote_fd(remote), .events = POLLIN};
+ *     while (poll(&entry, 1, -1) > 0 && (count = gpusys_remote_poll(remote, completions, 16)) >= 0)
+ *         ... use `count` completions ...
+ *
+ * Over shm the bytes are copied inside poll, a few MiB at a time.
+ */
 GPUSYS_API int gpusys_remote_fd(struct gpusys_remote *remote);
 
 /* One read, one write; they return when done. The completion's status is the result. */

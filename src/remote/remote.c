@@ -94,6 +94,10 @@ static int explain_refusal(const struct opening *opening, int result)
                    "again, or serve with --insecure beyond this host");
     } else if (result == -ECONNRESET || result == -EPIPE) {
         gpusys_error_set_hint(error, "is it a gpusys server that listens there?");
+    } else if (result == -ETIMEDOUT || result == -EBADMSG) {
+        gpusys_error_set_cause(
+            error, "something answers the connection, but it is no gpusys server, or it is stopped");
+        gpusys_error_set_hint(error, "look what listens there (ss -ltnp on that host)");
     }
     return result;
 }
@@ -229,6 +233,7 @@ static int choose(struct opening *opening)
         gpusys_error_set(opening->error, -EOPNOTSUPP,
                          "%s: verbs was required, and this build has no verbs transport",
                          opening->remote->address);
+        gpusys_error_set_hint(opening->error, "this build has shm and tcp");
         return -EOPNOTSUPP;
     }
     if (require != GPUSYS_TRANSPORT_TCP) {
@@ -326,7 +331,8 @@ void gs_remote_fail(struct gpusys_remote *remote, int why)
         return;
     remote->dead = why;
     remote->hot = (struct gs_hot){0};
-    gs_log(GPUSYS_LOG_WARN, "%s: the session is over: %s", remote->address, strerrordesc_np(-why));
+    if (remote->n_lanes > 0) /* before that there was no session: the opening has its own words */
+        gs_log(GPUSYS_LOG_WARN, "%s: the session is over: %s", remote->address, strerrordesc_np(-why));
     gs_engine_fail_all(remote, why);
 }
 

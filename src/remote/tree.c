@@ -189,7 +189,9 @@ static int scan_link(struct scan *scan, const struct level *up, const char *name
         int code = -errno;
         if (fd >= 0)
             close(fd);
-        return gpusys_error_set_errno(scan->error, code, "the link \"%.300s\" leads nowhere", name);
+        gpusys_error_set_errno(scan->error, code, "the link \"%.300s\" leads nowhere", name);
+        gpusys_error_set_hint(scan->error, "remove the link, or serve what lies beside it");
+        return code;
     }
     snprintf(handle, sizeof handle, "/proc/self/fd/%d", fd);
     ssize_t length = readlink(handle, resolved, sizeof resolved - 1);

@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from gpusys_cli import DONE, FAILED, GPUSYS, main
+from gpusys_cli import DONE, FAILED, GPUSYS, NOT_HERE, main
 from serving import CHUNK, MIB, PATIENCE_S, ServeTest, stall_after, wait_until, write_marked
 
 NOBODY = "65534"
@@ -269,7 +269,7 @@ class Doors(ServeTest):
     def test_verbs_is_refused(self):
         code, _, err = self.run_gpusys("pull", self.serve(self.served).address, "-o", str(self.out), "--require",
                                        "verbs", env={"XDG_RUNTIME_DIR": str(self.runtime)})
-        self.assertEqual(code, FAILED)
+        self.assertEqual(code, NOT_HERE)
         self.assertIn("verbs", err)
         self.assertFalse((self.out / "served").exists())
 
