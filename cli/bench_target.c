@@ -89,8 +89,8 @@ static int check_access(const struct bench_target *target, const struct bench_wi
 }
 
 /*
- * All that a transport does at first use is part of the set-up: the first byte is read, and memory that is shared is
- * faulted in. Files cannot be mapped, and very large regions are not worth the wait.
+ * All that a transport does at first use is part of the set-up: the first byte is read, and memory that is
+ * shared is faulted in. Files cannot be mapped, and very large regions are not worth the wait.
  */
 static int touch(const struct bench_target *target, int64_t timeout_ns, struct gpusys_error *error)
 {

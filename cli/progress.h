@@ -32,8 +32,8 @@ void progress_refresh(struct progress *progress);
 void progress_end(struct progress *progress);
 
 /*
- * The line for a terminal of `width` columns, without colour: name, bar, share, bytes, rate, time left, as many of
- * them as fit. Returns `line`.
+ * The line for a terminal of `width` columns, without colour: name, bar, share, bytes, rate, time left, as
+ * many of them as fit. Returns `line`.
  */
 enum { PROGRESS_BYTES = 1024 };
 const char *progress_line(const struct progress *progress, unsigned width, char line[PROGRESS_BYTES]);

@@ -71,7 +71,8 @@ int arrival_fail(struct arrival *arrival, struct pull *pull, int code, struct gp
     return code;
 }
 
-/* A chunk on record counts only as far as the part file reaches: the two may have been parted by a loss of power. */
+/* A chunk on record counts only as far as the part file reaches: the two may have been parted by a loss of
+ * power. */
 static int forget_missing(struct arrival *arrival)
 {
     struct stat info;

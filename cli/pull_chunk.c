@@ -58,7 +58,8 @@ int chunk_ask_ahead(struct pull *pull, struct arrival *arrival, uint64_t chunk, 
     return chunk_ask(pull, arrival->entry, first, ASK_AHEAD, error);
 }
 
-/* Wait in short steps, so that a signal is noticed; the peer may have to read the chunk from a slow disk first. */
+/* Wait in short steps, so that a signal is noticed; the peer may have to read the chunk from a slow disk
+ * first. */
 static int wait_for_hash(struct pull *pull, const struct plan_entry *entry, uint64_t chunk,
                          uint8_t (*ret_hash)[GPUSYS_HASH_BYTES], struct gpusys_error *error)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The landing buffers of a pull: a ring of slots, each one batch of the remote. A slot takes pieces of several
- * files, so that small files travel together. Slots are landed in the order in which they were filled.
+ * The landing buffers of a pull: a ring of slots, each one batch of the remote. A slot takes pieces of
+ * several files, so that small files travel together. Slots are landed in the order in which they were
+ * filled.
  */
 #ifndef GPUSYS_CLI_PULL_RING_H
 #define GPUSYS_CLI_PULL_RING_H
@@ -58,8 +59,8 @@ uint64_t slot_add(struct slot *slot, struct arrival *arrival, uint32_t region, u
 /* Send what ring_to_fill gave on its way. */
 int ring_submit(struct ring *ring, struct gpusys_error *error);
 
-/* Wait for the next slot that is under way, in their order; *ret_slot is NULL when there is none. -EINTR after a signal,
- * -ETIMEDOUT, -ECONNRESET. The status of the slot itself is the caller's to look at. */
+/* Wait for the next slot that is under way, in their order; *ret_slot is NULL when there is none. -EINTR
+ * after a signal, -ETIMEDOUT, -ECONNRESET. The status of the slot itself is the caller's to look at. */
 int ring_land(struct ring *ring, struct slot **ret_slot, struct gpusys_error *error);
 
 /* The slot that was landed first is empty again. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A thread that hashes and writes what has arrived in a slot, while the caller receives the next one. It touches
- * the slot's bytes, the pieces' results, and the part files' descriptors; nothing else of a pull.
+ * A thread that hashes and writes what has arrived in a slot, while the caller receives the next one. It
+ * touches the slot's bytes, the pieces' results, and the part files' descriptors; nothing else of a pull.
  */
 #ifndef GPUSYS_CLI_PULL_WRITER_H
 #define GPUSYS_CLI_PULL_WRITER_H

@@ -48,9 +48,9 @@ struct gpusys_remote_options {
 };
 
 /*
- * Connect to "HOST:PORT", "[V6]:PORT", "HOST" or "unix:PATH" and choose a transport. -ECONNREFUSED, -ENOENT and the like:
- * nobody there; -EACCES: the cookie; -EBUSY: too many clients; -EOPNOTSUPP: not the transport that was required;
- * -ETIMEDOUT; -EBADMSG, -EPROTO: no gpusys peer; -EINVAL, -E2BIG: the options.
+ * Connect to "HOST:PORT", "[V6]:PORT", "HOST" or "unix:PATH" and choose a transport. -ECONNREFUSED, -ENOENT
+ * and the like: nobody there; -EACCES: the cookie; -EBUSY: too many clients; -EOPNOTSUPP: not the transport
+ * that was required; -ETIMEDOUT; -EBADMSG, -EPROTO: no gpusys peer; -EINVAL, -E2BIG: the options.
  */
 GPUSYS_API int gpusys_remote_open(struct gpusys_remote **ret_remote, const char *address,
                                   const struct gpusys_remote_options *options, struct gpusys_error *error);

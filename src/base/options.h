@@ -26,8 +26,8 @@ static inline int gs_options_check(const void *options, size_t known)
 }
 
 /*
- * The caller's options as this library knows them: what a caller of an older library does not have is 0. NULL options:
- * all 0. Errors as gs_options_check, but a shorter struct is fine.
+ * The caller's options as this library knows them: what a caller of an older library does not have is 0. NULL
+ * options: all 0. Errors as gs_options_check, but a shorter struct is fine.
  */
 static inline int gs_options_take(void *known, size_t known_size, const void *options)
 {
@@ -44,7 +44,8 @@ static inline int gs_options_take(void *known, size_t known_size, const void *op
     return error;
 }
 
-/* Hand information out to a caller whose struct may be older (cut) or newer (the rest 0). -EINVAL: no size in it. */
+/* Hand information out to a caller whose struct may be older (cut) or newer (the rest 0). -EINVAL: no size in
+ * it. */
 static inline int gs_info_give(void *ret_info, const void *info, size_t known_size)
 {
     size_t size;

@@ -14,8 +14,9 @@ struct gs_shared {
 };
 
 /*
- * May the memory of a region be in huge pages? Who may write to it may also punch holes into it, no seal forbids that;
- * a hole in base pages is filled again when touched, one in huge pages is a SIGBUS when no page is left.
+ * May the memory of a region be in huge pages? Who may write to it may also punch holes into it, no seal
+ * forbids that; a hole in base pages is filled again when touched, one in huge pages is a SIGBUS when no page
+ * is left.
  */
 enum gs_huge { GS_HUGE_NEVER, GS_HUGE_IF_FREE };
 

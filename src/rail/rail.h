@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A rail is one path to the peer. The engine (remote/engine.c) cuts transfers into slices and gives them to rails; all
- * it knows of a transport is this table.
+ * A rail is one path to the peer. The engine (remote/engine.c) cuts transfers into slices and gives them to
+ * rails; all it knows of a transport is this table.
  */
 #ifndef GPUSYS_RAIL_RAIL_H
 #define GPUSYS_RAIL_RAIL_H
@@ -12,7 +12,9 @@
 #include <gpusys/remote.h>
 #include <stddef.h>
 
-/* A piece of a transfer. The engine owns it; a rail holds it from post until poll or quiesce gives it back. */
+/*
+ * A piece of a transfer. The engine owns it; a rail holds it from post until poll or quiesce gives it back.
+ */
 struct gs_slice {
     struct gs_slice *next;
     void *owner;  /* the engine's; a rail only compares it */
@@ -96,14 +98,16 @@ struct gs_rail_ops {
     /* Move what can be moved without waiting, append what is done. A negative errno: the rail is dead. */
     int (*poll)(struct gs_rail *rail, struct gs_slices *done);
 
-    /* The descriptor and EPOLL… bits to wait for before poll has something to do; -1: poll at once while busy. */
+    /* The descriptor and EPOLL… bits to wait for before poll has something to do; -1: poll at once while
+     * busy. */
     int (*fd)(const struct gs_rail *rail);
     uint32_t (*events)(const struct gs_rail *rail);
     bool (*busy)(const struct gs_rail *rail);
 
     /*
-     * The slices of this owner let go of their buffers: what can be taken back goes to `dropped`, reads under way
-     * land nowhere, writes under way lose their owner. -EBUSY: one could not (it is half sent), so the rail must die.
+     * The slices of this owner let go of their buffers: what can be taken back goes to `dropped`, reads under
+     * way land nowhere, writes under way lose their owner. -EBUSY: one could not (it is half sent), so the
+     * rail must die.
      */
     int (*abandon)(struct gs_rail *rail, const void *owner, struct gs_slices *dropped);
 

@@ -318,8 +318,8 @@ static int shm_prepare(struct gs_rail *rail, const struct gs_rail_region *region
 /* ---- bytes ---- */
 
 /*
- * Fault one window in. Kernels without the advice (EINVAL) fault page by page as the bytes are touched; any other
- * failure would be a SIGBUS there.
+ * Fault one window in. Kernels without the advice (EINVAL) fault page by page as the bytes are touched; any
+ * other failure would be a SIGBUS there.
  */
 static int populate_window(struct gs_mapping *mapping, uint64_t window)
 {
@@ -369,7 +369,9 @@ static int read_fd(const struct gs_mapping *mapping, uint64_t offset, char *buff
     return mapping->is_file ? check_file(mapping) : 0;
 }
 
-/* hugetlbfs has no write(2), but the kernel can copy within this process, and fails where we would be killed. */
+/*
+ * hugetlbfs has no write(2), but the kernel can copy within this process, and fails where we would be killed.
+ */
 static int write_guarded(const struct gs_mapping *mapping, uint64_t offset, void *buffer, size_t length)
 {
     struct iovec from = {.iov_base = buffer, .iov_len = length};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A tcp rail at the client: requests go out in runs, replies come back in the order the peer likes, and payload is
- * received straight into the caller's buffer together with what follows it.
+ * A tcp rail at the client: requests go out in runs, replies come back in the order the peer likes, and
+ * payload is received straight into the caller's buffer together with what follows it.
  */
 #include "rail/rail.h"
 
@@ -170,7 +170,8 @@ static void tcp_start(struct gs_rail *rail)
         self->fault = send_output(self);
 }
 
-/* Short slices behind others that are out already wait for the next turn: what is posted until then leaves together. */
+/* Short slices behind others that are out already wait for the next turn: what is posted until then leaves
+ * together. */
 static void tcp_post(struct gs_rail *rail, struct gs_slices *chain)
 {
     struct tcp_rail *self = self_of(rail);

@@ -36,7 +36,8 @@ static int gather(struct gs_channel *channel, size_t size, int64_t deadline_ns)
     return 0;
 }
 
-/* As soon as a byte differs it is something else that knocks, and waiting for all eight would be waiting for nothing. */
+/* As soon as a byte differs it is something else that knocks, and waiting for all eight would be waiting for
+ * nothing. */
 static int receive_magic(struct gs_channel *channel, int64_t deadline_ns)
 {
     for (size_t size = gs_bytes_queued(&channel->in) + 1; size <= GS_MAGIC_BYTES; size++) {

@@ -63,7 +63,8 @@ struct gs_sum_ask {
     uint8_t hashes[][GPUSYS_HASH_BYTES];
 };
 
-/* The mapped region that was used last, once all of it is faulted in: what a short read or write needs, and no more. */
+/* The mapped region that was used last, once all of it is faulted in: what a short read or write needs, and
+ * no more. */
 struct gs_hot {
     uint64_t bytes; /* 0: none */
     char *base;
@@ -165,8 +166,8 @@ void gs_engine_begin(struct gpusys_remote *remote, struct gs_batch *batch);
 /* Keep the caller's descriptor truthful, after completions were taken. */
 void gs_engine_signal(struct gpusys_remote *remote);
 
-/* Wait at most until the deadline for something to happen, and let it happen. -ETIMEDOUT once the deadline is past,
- * whatever happened: look for what you waited for first. */
+/* Wait at most until the deadline for something to happen, and let it happen. -ETIMEDOUT once the deadline is
+ * past, whatever happened: look for what you waited for first. */
 int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns);
 
 /* The peer delivered the note with that serial. True: a batch had it. */

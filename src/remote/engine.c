@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The engine: batches are cut into slices, every lane takes the next slice whenever it has room, and a batch ends when
- * each of its bytes was acknowledged, with the first error, or at its deadline.
+ * The engine: batches are cut into slices, every lane takes the next slice whenever it has room, and a batch
+ * ends when each of its bytes was acknowledged, with the first error, or at its deadline.
  */
 #include "remote/client.h"
 
@@ -100,8 +100,8 @@ static int64_t earliest(const struct gpusys_remote *remote, int64_t deadline_ns)
 }
 
 /*
- * Keep the caller's descriptor truthful: readable when there are completions, work at hand, or the time has come for a
- * deadline or for a dead lane's next attempt.
+ * Keep the caller's descriptor truthful: readable when there are completions, work at hand, or the time has
+ * come for a deadline or for a dead lane's next attempt.
  */
 void gs_engine_signal(struct gpusys_remote *remote)
 {

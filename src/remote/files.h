@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Served files: where one lies, that it is still the file that was shown, and a bounded number of open descriptors.
+ * Served files: where one lies, that it is still the file that was shown, and a bounded number of open
+ * descriptors.
  *
- * A file is opened when it is first read, beneath the directory that was served and through no symbolic link, and its
- * identity (device, inode, size, mtime) is compared with what was seen when it was added. Descriptors that nobody has
- * pinned are closed, oldest first, when more are open than the limit. Any thread.
+ * A file is opened when it is first read, beneath the directory that was served and through no symbolic link,
+ * and its identity (device, inode, size, mtime) is compared with what was seen when it was added. Descriptors
+ * that nobody has pinned are closed, oldest first, when more are open than the limit. Any thread.
  */
 #ifndef GPUSYS_REMOTE_FILES_H
 #define GPUSYS_REMOTE_FILES_H
@@ -69,8 +70,8 @@ void gs_file_init(struct gs_files *files, struct gs_file *file, struct gs_root *
 void gs_file_free(struct gs_files *files, struct gs_file *file);
 
 /*
- * A descriptor that stays open until unpin. -ESTALE: the file is not the one that was served (gone, replaced, its size or
- * mtime changed). Other errnos from open.
+ * A descriptor that stays open until unpin. -ESTALE: the file is not the one that was served (gone, replaced,
+ * its size or mtime changed). Other errnos from open.
  */
 int gs_file_pin(struct gs_files *files, struct gs_file *file, int *ret_fd);
 void gs_file_unpin(struct gs_files *files, struct gs_file *file);

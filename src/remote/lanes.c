@@ -2,9 +2,10 @@
 /*
  * Lanes: rails that die, and are brought back.
  *
- * A dead rail is silenced here at once, and its reads go to whichever lane has room. A write that the peer may have
- * seen part of waits until the peer says (FENCED) that nothing more of the dead rail will be applied: otherwise its
- * late bytes could land on top of the replay. A new connection is made on a helper thread, for connecting can block.
+ * A dead rail is silenced here at once, and its reads go to whichever lane has room. A write that the peer
+ * may have seen part of waits until the peer says (FENCED) that nothing more of the dead rail will be
+ * applied: otherwise its late bytes could land on top of the replay. A new connection is made on a helper
+ * thread, for connecting can block.
  */
 #include "remote/client.h"
 
@@ -109,7 +110,8 @@ static void start_reconnect(struct gpusys_remote *remote, struct gs_lane *lane)
     pthread_attr_destroy(&attributes);
 }
 
-/* Not while a fence is awaited: it names one generation of the rail, and must come before there is a next one. */
+/* Not while a fence is awaited: it names one generation of the rail, and must come before there is a next
+ * one. */
 int64_t gs_lane_retry_at(const struct gs_lane *lane)
 {
     return lane->rail || lane->reconnect || lane->fence_serial ? GPUSYS_NO_DEADLINE : lane->retry_at_ns;

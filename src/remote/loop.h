@@ -24,7 +24,9 @@ struct gs_task {
 /* `tick` runs on the loop's thread about once a second. */
 int gs_loop_start(struct gs_loop **ret_loop, void (*tick)(void *context), void *context);
 
-/* Run the tasks that are left, those that they post too, then end the thread and free the loop. NULL is fine. */
+/*
+ * Run the tasks that are left, those that they post too, then end the thread and free the loop. NULL is fine.
+ */
 void gs_loop_stop(struct gs_loop *loop);
 
 /* On the loop's thread (or before anything is watched). An events of 0 watches for nothing but hang-ups. */

@@ -8,7 +8,8 @@
 
 enum { COMPONENT_MAX = 255 };
 
-/* The length of the UTF-8 sequence at `at` (which ends in a NUL), or 0 for what is none: overlong, surrogate, too high. */
+/* The length of the UTF-8 sequence at `at` (which ends in a NUL), or 0 for what is none: overlong, surrogate,
+ * too high. */
 static int sequence(const unsigned char *at)
 {
     static const struct {

@@ -240,8 +240,8 @@ static void close_worker(struct gs_task *task)
 }
 
 /*
- * First every worker closes what it has, and `closing` has those on their way between workers closed as they arrive.
- * Only when all have done so, and so nothing moves any more, do the threads end.
+ * First every worker closes what it has, and `closing` has those on their way between workers closed as they
+ * arrive. Only when all have done so, and so nothing moves any more, do the threads end.
  */
 static void close_workers(struct gpusys_peer *peer)
 {

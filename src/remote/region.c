@@ -121,7 +121,8 @@ static int hash_region(struct gs_region *region, uint64_t offset, uint64_t lengt
     return error;
 }
 
-/* The remembered checksum, or false. Makes room for remembering on the way; without memory nothing is remembered. */
+/* The remembered checksum, or false. Makes room for remembering on the way; without memory nothing is
+ * remembered. */
 static bool recall(struct gs_region *region, uint64_t chunk, uint8_t *ret_hash)
 {
     pthread_mutex_lock(&region->sums_lock);

@@ -50,14 +50,14 @@ static inline uint64_t gs_chunk_count(uint64_t length)
 }
 
 /*
- * The checksum of one chunk: from memory, or from the file and then remembered. Blocks on the disk. -ESTALE: the file
- * changed; -ERANGE: no such chunk.
+ * The checksum of one chunk: from memory, or from the file and then remembered. Blocks on the disk. -ESTALE:
+ * the file changed; -ERANGE: no such chunk.
  */
 int gs_region_sum(struct gs_region *region, uint64_t chunk, uint8_t ret_hash[GPUSYS_HASH_BYTES]);
 
 /*
- * Copy from and to a memory region; the range was checked. -EFAULT: a client has punched a hole into its own arena.
- * Everywhere else only the kernel touches an arena in huge pages, and says EFAULT by itself.
+ * Copy from and to a memory region; the range was checked. -EFAULT: a client has punched a hole into its own
+ * arena. Everywhere else only the kernel touches an arena in huge pages, and says EFAULT by itself.
  */
 int gs_region_load(const struct gs_region *region, uint64_t offset, void *to, size_t length);
 int gs_region_store(const struct gs_region *region, uint64_t offset, const void *from, size_t length);
@@ -81,7 +81,8 @@ struct gs_table {
 int gs_table_init(struct gs_table *table);
 void gs_table_free(struct gs_table *table);
 
-/* The table holds the regions from here on and numbers them; all or none. -EEXIST with the name, -ENOSPC, -ENOMEM. */
+/* The table holds the regions from here on and numbers them; all or none. -EEXIST with the name, -ENOSPC,
+ * -ENOMEM. */
 int gs_table_add(struct gs_table *table, struct gs_region **regions, size_t count,
                  struct gpusys_error *error);
 

@@ -3,8 +3,8 @@
  * The runtime directory, and the cookies in it that keep other local users out.
  *
  * The directory is the first of these whose parent exists and is ours: $GPUSYS_RUNTIME_DIR itself,
- * $XDG_RUNTIME_DIR/gpusys, /run/user/UID/gpusys, for root /run/gpusys, else /tmp/gpusys-UID. It must belong to this user
- * with mode 0700. Variables are read with secure_getenv.
+ * $XDG_RUNTIME_DIR/gpusys, /run/user/UID/gpusys, for root /run/gpusys, else /tmp/gpusys-UID. It must belong
+ * to this user with mode 0700. Variables are read with secure_getenv.
  */
 #ifndef GPUSYS_REMOTE_RUNTIME_H
 #define GPUSYS_REMOTE_RUNTIME_H
@@ -20,7 +20,8 @@ enum { GS_PATH_BYTES = 512 };
 int gs_runtime_directory(char ret_path[GS_PATH_BYTES], struct gpusys_error *error);
 
 /*
- * The file beside the listener at `address`: in the runtime directory "tcp-HOST-PORT.KIND", for a Unix socket "PATH.KIND".
+ * The file beside the listener at `address`: in the runtime directory "tcp-HOST-PORT.KIND", for a Unix socket
+ * "PATH.KIND".
  */
 int gs_runtime_path(char ret_path[GS_PATH_BYTES], const struct gs_address *address, const char *kind,
                     struct gpusys_error *error);

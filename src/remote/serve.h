@@ -2,9 +2,9 @@
 /*
  * The serving side, inside: peer, workers, connections, sessions.
  *
- * A worker is one loop's thread. A connection belongs to one worker, and a session with all its connections to the
- * same one: a rail that attaches moves to the session's worker. So nothing of a session needs a lock, except that its
- * entry in the peer's list is found by other workers under the peer's lock.
+ * A worker is one loop's thread. A connection belongs to one worker, and a session with all its connections
+ * to the same one: a rail that attaches moves to the session's worker. So nothing of a session needs a lock,
+ * except that its entry in the peer's list is found by other workers under the peer's lock.
  */
 #ifndef GPUSYS_REMOTE_SERVE_H
 #define GPUSYS_REMOTE_SERVE_H
@@ -113,7 +113,9 @@ struct gpusys_peer {
 /* Takes over the descriptor; the connection arrives at a worker by itself. */
 void gs_conn_accept(struct gpusys_peer *peer, int fd);
 
-/* End it now, and what hangs on it: a control stream ends its session. Freed when the pool is done with it. */
+/*
+ * End it now, and what hangs on it: a control stream ends its session. Freed when the pool is done with it.
+ */
 void gs_conn_close(struct gs_conn *conn);
 
 /* Send REFUSED, count and log it, and close once it is sent. */

@@ -316,8 +316,8 @@ static void resume_again(struct gs_task *task)
 }
 
 /*
- * Input that came together with what filled our limits is still in the channel, where a poll does not see it: go on
- * until nothing moves, or until it is the others' turn.
+ * Input that came together with what filled our limits is still in the channel, where a poll does not see it:
+ * go on until nothing moves, or until it is the others' turn.
  */
 void gs_conn_resume(struct gs_conn *conn)
 {

@@ -6,7 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* One message with a descriptor beside it. A client that lets its socket fill up is disconnected, not waited for. */
+/* One message with a descriptor beside it. A client that lets its socket fill up is disconnected, not waited
+ * for. */
 static int send_with_fd(int socket, const void *bytes, size_t size, int fd)
 {
     union {

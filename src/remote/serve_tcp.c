@@ -2,9 +2,9 @@
 /*
  * A tcp rail at the peer: requests in, replies and payload out, in the order of the requests.
  *
- * Short reads are copied behind their reply headers into one buffer and leave together; long ones go by sendfile
- * from the page cache. A write's payload is received straight into the region. What would wait for a disk is first read
- * by the pool (`warm`), so that the loop never does.
+ * Short reads are copied behind their reply headers into one buffer and leave together; long ones go by
+ * sendfile from the page cache. A write's payload is received straight into the region. What would wait for a
+ * disk is first read by the pool (`warm`), so that the loop never does.
  */
 #include "remote/serve.h"
 
@@ -345,7 +345,8 @@ static int copy_file(struct gs_tcp_serve *tcp, struct gs_region *region, const s
     return gs_region_pread(region, tcp->pinned_fd, to, request->length, request->offset);
 }
 
-/* Memory can be sent from where it lies. A long read of base pages is left to sendfile, which need not copy it. */
+/* Memory can be sent from where it lies. A long read of base pages is left to sendfile, which need not copy
+ * it. */
 static bool may_gather(const struct gs_region *region, uint32_t length)
 {
     return !gs_region_is_file(region) && length >= GATHER_BYTES &&

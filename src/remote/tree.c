@@ -176,7 +176,8 @@ static int refuse_link(struct scan *scan, const char *name, int directory, const
     return -ELOOP;
 }
 
-/* A link is resolved once, now: what it leads to is served as if it lay here, beneath "/" and through no further link. */
+/* A link is resolved once, now: what it leads to is served as if it lay here, beneath "/" and through no
+ * further link. */
 static int scan_link(struct scan *scan, const struct level *up, const char *name, int directory,
                      const char *entry)
 {

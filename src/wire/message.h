@@ -3,9 +3,8 @@
  * The messages of gpusys/1, both directions. docs/protocol.md gives them byte for byte.
  *
  * Encoders append a whole message (frame header and body) to a struct gs_bytes. Decoders read one body,
- * exactly: bytes left over are an error (-EBADMSG), as are bodies that end early, fields out of range, and fields
- * that are reserved and not 0.
- * Text and arrays in a decoded message point into the body.
+ * exactly: bytes left over are an error (-EBADMSG), as are bodies that end early, fields out of range, and
+ * fields that are reserved and not 0. Text and arrays in a decoded message point into the body.
  */
 #ifndef GPUSYS_WIRE_MESSAGE_H
 #define GPUSYS_WIRE_MESSAGE_H
