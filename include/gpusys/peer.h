@@ -74,7 +74,7 @@ GPUSYS_API const char *gpusys_peer_address(const struct gpusys_peer *peer);
 /*
  * A region of zeroed memory. Its address in this process comes back and lives until the peer is closed: fill
  * it, read it. `access`: READ, or READ and WRITE; `ret_address` may be NULL. Read-only memory is in huge
- * pages where the system allows. 
+ * pages where the system allows.
  * -EEXIST: the name is taken. -EINVAL: a name no client would accept (see below), 0 bytes.
  */
 GPUSYS_API int gpusys_peer_add_memory(struct gpusys_peer *peer, const char *name, uint64_t bytes,
