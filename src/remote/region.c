@@ -62,6 +62,13 @@ static bool may_fault(const struct gs_region *region)
     return region->memory.huge && (region->access & GPUSYS_ACCESS_WRITE);
 }
 
+bool gs_region_can_guard(void)
+{
+    char from = 1, to = 0;
+    struct iovec local = {.iov_base = &from, .iov_len = 1}, remote = {.iov_base = &to, .iov_len = 1};
+    return process_vm_writev(getpid(), &local, 1, &remote, 1, 0) == 1;
+}
+
 int gs_region_load(const struct gs_region *region, uint64_t offset, void *to, size_t length)
 {
     if (!may_fault(region)) {

@@ -62,6 +62,9 @@ int gs_region_sum(struct gs_region *region, uint64_t chunk, uint8_t ret_hash[GPU
 int gs_region_load(const struct gs_region *region, uint64_t offset, void *to, size_t length);
 int gs_region_store(const struct gs_region *region, uint64_t offset, const void *from, size_t length);
 
+/* Can a store into huge pages be left to the kernel here? Some containers forbid that call. */
+bool gs_region_can_guard(void);
+
 /* Read exactly `length` bytes of a file region; blocks. -ESTALE when the file ends early or is another. */
 int gs_region_pread(struct gs_region *region, int fd, void *buffer, size_t length, uint64_t offset);
 

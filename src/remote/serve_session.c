@@ -282,8 +282,8 @@ struct arena_job {
 static void arena_work(struct gs_job *job)
 {
     struct arena_job *self = (struct arena_job *)job;
-    self->error =
-        gs_shared_open(&self->region->memory, "gpusys arena", self->region->length, true, GS_HUGE_IF_FREE);
+    self->error = gs_shared_open(&self->region->memory, "gpusys arena", self->region->length, true,
+                                 gs_region_can_guard() ? GS_HUGE_IF_FREE : GS_HUGE_NEVER);
 }
 
 /* Take from what the arenas may have together. */
