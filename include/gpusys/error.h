@@ -24,6 +24,7 @@ enum gpusys_domain {
     GPUSYS_DOMAIN_PEER =
         3, /* a code the other side sent (enum gpusys_refusal, or the ack byte of the handshake) */
     GPUSYS_DOMAIN_LOADER = 4, /* dlopen or dlsym; the foreign code is 0 */
+    GPUSYS_DOMAIN_VERBS = 5,  /* enum ibv_wc_status of a failed completion */
 };
 
 struct gpusys_error {

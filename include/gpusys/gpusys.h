@@ -8,13 +8,16 @@
 #include <gpusys/dl.h>
 #include <gpusys/env.h>
 #include <gpusys/error.h>
+#include <gpusys/field.h>
 #include <gpusys/handshake.h>
 #include <gpusys/hash.h>
 #include <gpusys/log.h>
 #include <gpusys/memory.h>
 #include <gpusys/peer.h>
+#include <gpusys/railset.h>
 #include <gpusys/remote.h>
 #include <gpusys/stream.h>
+#include <gpusys/verbs.h>
 #include <gpusys/wire.h>
 
 #endif

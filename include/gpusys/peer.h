@@ -36,6 +36,7 @@ enum gpusys_access {
 };
 
 #define GPUSYS_PEER_INSECURE 1u /* no cookie, any address */
+#define GPUSYS_PEER_NO_VERBS 2u /* offer no RDMA */
 
 #define GPUSYS_NAME_BYTES 4096 /* a region's name with its NUL */
 #define GPUSYS_NOTE_BYTES 256  /* a batch's note */
@@ -54,6 +55,11 @@ struct gpusys_peer_options {
      */
     void (*on_note)(void *context, uint64_t client, const void *note, uint32_t note_bytes);
     void *context;
+    /* The RDMA ports to offer, as in gpusys_verbs_options, at most 8; one that cannot be opened is an error.
+     * NULL: all that are up, and none is fine. */
+    const char *const *devices;
+    uint32_t n_devices;
+    uint32_t reserved2; /* 0 */
 };
 
 /* Bind, and write the cookie file. -EADDRINUSE, -EACCES (beyond loopback without INSECURE), -EINVAL, -ENOMEM,
@@ -112,6 +118,10 @@ struct gpusys_peer_stats {
     uint64_t maps_total;    /* descriptors handed to clients by the shm transport */
     uint64_t arenas;        /* held now */
     uint64_t arena_bytes;   /* held now */
+    uint64_t ports;         /* RDMA ports that are offered */
+    uint64_t rails_total;   /* verbs rails that clients connected */
+    uint64_t keyed_bytes;   /* registered for verbs now, once for each port */
+    uint64_t copied_bytes;  /* of them copied from files that cannot be registered where they lie */
 };
 
 /* Any thread, while the peer exists. */

@@ -45,6 +45,10 @@ struct gpusys_remote_options {
     uint32_t require;         /* enum gpusys_transport: refuse any other */
     uint32_t tcp_connections; /* rails of the tcp transport, 1 … 8; 0: 1 */
     uint64_t slice_bytes; /* a transfer's piece on one rail; 0: as the transport likes it. At most 16 MiB */
+    const char *const
+        *devices; /* verbs: the ports to use, as in gpusys_verbs_options; NULL: all that are up */
+    uint32_t n_devices;
+    uint32_t n_rails; /* verbs: at most so many, 1 … 8; 0: as many as pair */
 };
 
 /*
@@ -70,6 +74,37 @@ struct gpusys_remote_info {
 };
 
 GPUSYS_API int gpusys_remote_info(const struct gpusys_remote *remote, struct gpusys_remote_info *ret_info);
+
+/* One rail of a remote: which two ports it joins, and what was agreed. */
+struct gpusys_rail_info {
+    size_t size;        /* in: sizeof(struct gpusys_rail_info) */
+    uint32_t transport; /* enum gpusys_transport */
+    uint32_t is_up;
+    uint64_t bytes; /* moved so far, both ways */
+    /* verbs only, from here on: */
+    char local_device[64], remote_device[32]; /* remote: empty in the field's dialects */
+    char local_gid[48], remote_gid[48];
+    uint32_t local_port, link_layer; /* enum gpusys_link_layer */
+    uint32_t local_gid_index, remote_gid_index;
+    uint32_t local_mtu_bytes, remote_mtu_bytes, mtu_bytes; /* mtu_bytes: in use, the smaller */
+    uint32_t reads_out;                                    /* RDMA reads that may be under way */
+    uint32_t same_subnet; /* else the two were paired in order, and a read went through */
+    int32_t local_numa_node, remote_numa_node; /* -1: unknown */
+};
+
+/* Rail 0 … 7. -ENOENT: there is none of that number. */
+GPUSYS_API int gpusys_remote_rail(const struct gpusys_remote *remote, uint32_t rail,
+                                  struct gpusys_rail_info *ret_info);
+
+/*
+ * Tell the remote of memory that transfers will use again and again: over verbs it is registered with every port
+ * (pinned, counted against RLIMIT_MEMLOCK), and what lies wholly in it moves without a copy. Elsewhere it does
+ * nothing. Other memory may be used too: short pieces are copied, long ones registered for the time of the transfer.
+ * Unregister it, by the same address, before it is freed and while no batch uses it.
+ */
+GPUSYS_API int gpusys_remote_register(struct gpusys_remote *remote, void *address, uint64_t length,
+                                      struct gpusys_error *error);
+GPUSYS_API void gpusys_remote_unregister(struct gpusys_remote *remote, void *address);
 
 /* ---- regions ---- */
 

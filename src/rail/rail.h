@@ -51,11 +51,14 @@ static inline struct gs_slice *gs_slices_pop(struct gs_slices *chain)
     return slice;
 }
 
-/* Where a rail goes. Texts and the session live longer than the rail. */
+struct gs_verbs_pair;
+
+/* Where a rail goes. Texts, the pair and the session live longer than the rail. */
 struct gs_rail_target {
     const char *address;   /* tcp: as the control stream connected */
     const char *unix_path; /* shm */
     const uint8_t *session, *proof;
+    const struct gs_verbs_pair *pair; /* verbs: our port and the peer's */
     uint8_t index;
     uint32_t generation;
     uint32_t slice_max, requests_max; /* as the peer said */
@@ -117,7 +120,7 @@ struct gs_rail_ops {
     void (*close)(struct gs_rail *rail);
 };
 
-extern const struct gs_rail_ops gs_rail_tcp, gs_rail_shm;
+extern const struct gs_rail_ops gs_rail_tcp, gs_rail_shm, gs_rail_verbs;
 
 /* ATTACH over a fresh connection, up to ATTACHED and its proof. */
 struct gpusys_stream;

@@ -6,6 +6,7 @@
 #include "base/spin.h"
 #include "rail/rail.h"
 #include "rail/shm.h"
+#include "rail/verbs_end.h"
 #include "remote/channel.h"
 
 #include <gpusys/remote.h>
@@ -45,6 +46,8 @@ struct gs_batch {
 struct gs_lane {
     struct gs_rail *rail; /* NULL: dead */
     const struct gs_rail_ops *ops;
+    struct gs_verbs_pair *pair;     /* verbs: what it joins; NULL: another transport, or not known */
+    uint64_t bytes;                 /* moved */
     uint32_t generation, watched;   /* EPOLL… bits in the set */
     unsigned failures;              /* in a row; too many and it stays dead */
     int64_t retry_at_ns;            /* when to try again */
@@ -105,6 +108,16 @@ struct gpusys_remote {
     struct gs_shm_rail *shm; /* lanes[0]'s, when that is one */
     struct gs_lane lanes[GS_RAILS_MAX];
     unsigned n_lanes;
+    bool is_silent; /* adopted: nothing but its end comes from the control stream */
+
+    /* verbs (remote/verbs.c) */
+    struct gs_verbs_end *ends[GS_RAILS_MAX];
+    unsigned n_ends;
+    struct gs_rail_record offers[GS_RAILS_MAX]; /* the peer's, from WELCOME */
+    unsigned n_offers;
+    struct gs_verbs_pair pairs[GS_RAILS_MAX];
+    unsigned n_pairs;
+    struct gs_keyring keyrings[GS_RAILS_MAX]; /* of the pairs */
 
     uint64_t last_batch;
     struct gs_batch *oldest, *newest; /* under way */
@@ -153,6 +166,20 @@ void gs_listing_free(struct gpusys_remote *remote);
 /* An answer that may be one of ours. True: it was. */
 bool gs_sums_answer(struct gpusys_remote *remote, const struct gs_frame *frame, const unsigned char *body);
 void gs_sums_free(struct gpusys_remote *remote);
+
+/* ---- verbs (remote/verbs.c) ---- */
+
+/* Open the ports that rails may use: those asked for, or all that can be used. */
+int gs_verbs_open_ends(struct gpusys_remote *remote, const struct gpusys_remote_options *options,
+                       struct gpusys_error *error);
+
+/* Pair them with what the peer offers. How many pairs there are; 0: `why_not` says why. */
+unsigned gs_verbs_find_pairs(struct gpusys_remote *remote, char *why_not, size_t why_bytes);
+
+/* Every live lane has the region's keys after it. */
+int gs_verbs_prepare(struct gpusys_remote *remote, uint32_t region, int64_t deadline_ns);
+void gs_verbs_forget_region(struct gpusys_remote *remote, uint32_t region);
+void gs_verbs_close(struct gpusys_remote *remote);
 
 /* ---- engine (remote/engine.c) ---- */
 

@@ -61,7 +61,8 @@ enum { MESSAGES = 64, ANSWERS_BYTES = 256 * 1024 };
 
 bool gs_control_has_input(const struct gpusys_remote *remote)
 {
-    return gs_channel_has_input(&remote->channel) && gs_bytes_queued(&remote->channel.out) < ANSWERS_BYTES;
+    return remote->channel.stream && gs_channel_has_input(&remote->channel) &&
+           gs_bytes_queued(&remote->channel.out) < ANSWERS_BYTES;
 }
 
 /* A peer that floods us neither keeps us here nor has answers pile up: the rest is read in a later turn. */
@@ -81,7 +82,7 @@ static int receive_some(struct gpusys_remote *remote)
 
 int gs_control_progress(struct gpusys_remote *remote)
 {
-    if (remote->dead)
+    if (remote->dead || !remote->channel.stream)
         return remote->dead;
     int error = receive_some(remote);
     if (!error) {
@@ -109,6 +110,11 @@ int gs_control_ask(struct gpusys_remote *remote, uint64_t serial, enum gs_messag
                    int64_t deadline_ns, struct gpusys_error *error)
 {
     struct gs_refused refused;
+    if (remote->is_silent) {
+        gs_bytes_drop(&remote->channel.out, gs_bytes_queued(&remote->channel.out));
+        return gpusys_error_set(error, -EOPNOTSUPP, "%s: its dialect has nothing like %s", remote->address,
+                                what);
+    }
     int result = gs_control_await(remote, serial, deadline_ns);
     const struct gs_frame *frame = &remote->answer_frame;
     if (result)

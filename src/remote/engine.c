@@ -451,6 +451,8 @@ static void poll_lane(struct gpusys_remote *remote, struct gs_lane *lane)
     if (!lane->rail)
         return;
     int error = lane->ops->poll(lane->rail, &done);
+    for (const struct gs_slice *slice = done.first; slice; slice = slice->next)
+        lane->bytes += slice->status ? 0 : slice->length;
     if (done.first)
         lane->failures = 0;
     complete_all(remote, &done);
@@ -472,7 +474,7 @@ static void handle(struct gpusys_remote *remote, uint64_t tag)
 
 static void watch_all(struct gpusys_remote *remote)
 {
-    int fd = gpusys_stream_fd(remote->channel.stream);
+    int fd = remote->channel.stream ? gpusys_stream_fd(remote->channel.stream) : -1;
     uint32_t events = EPOLLIN | (gs_channel_has_output(&remote->channel) ? EPOLLOUT : 0u);
     if (fd >= 0)
         gs_engine_watch(remote, fd, &remote->control_watched, remote->dead ? 0 : events, TAG_CONTROL);

@@ -26,6 +26,7 @@ struct gs_reconnect {
     pthread_mutex_t lock;
     const struct gs_rail_ops *ops;
     struct gs_rail_target target;
+    struct gs_verbs_pair pair; /* holds its end */
     char address[GS_TEXT_MAX], unix_path[GS_TEXT_MAX + 1];
     uint8_t session[GS_NONCE_BYTES], proof[GS_NONCE_BYTES];
     int wake; /* a duplicate of the remote's */
@@ -38,6 +39,7 @@ static void free_reconnect(struct gs_reconnect *reconnect)
 {
     if (reconnect->rail)
         reconnect->ops->close(reconnect->rail);
+    gs_verbs_end_drop(reconnect->pair.end);
     close(reconnect->wake);
     pthread_mutex_destroy(&reconnect->lock);
     free(reconnect);
@@ -84,6 +86,11 @@ static struct gs_reconnect *new_reconnect(const struct gpusys_remote *remote, co
     self->target.unix_path = self->unix_path;
     self->target.session = self->session;
     self->target.proof = self->proof;
+    if (lane->pair) {
+        self->pair = *lane->pair;
+        gs_verbs_end_hold(self->pair.end);
+        self->target.pair = &self->pair;
+    }
     self->target.index = (uint8_t)(lane - remote->lanes);
     self->target.generation = lane->generation;
     return self;
@@ -127,9 +134,11 @@ static bool all_given_up(const struct gpusys_remote *remote)
 }
 
 /* Plan the next attempt, later each time; none when there were enough. */
-static void plan(struct gs_lane *lane)
+static void plan(const struct gpusys_remote *remote, struct gs_lane *lane)
 {
     unsigned failures = lane->failures++;
+    if (remote->is_silent)
+        return; /* there is nobody to ask for another */
     lane->retry_at_ns = failures >= ATTEMPTS_MAX ? GPUSYS_NO_DEADLINE
                         : failures == 0          ? gpusys_now_ns()
                                                  : gpusys_deadline_after(first_pause_ns << failures);
@@ -151,7 +160,7 @@ static void finish_reconnect(struct gpusys_remote *remote, struct gs_lane *lane)
     } else {
         gs_log(GPUSYS_LOG_WARN, "%s: rail %u did not come back: %s", remote->address,
                (unsigned)(lane - remote->lanes), self->error.message);
-        plan(lane);
+        plan(remote, lane);
     }
     free_reconnect(self);
 }
@@ -191,14 +200,17 @@ void gs_lane_died(struct gpusys_remote *remote, struct gs_lane *lane, int why)
     lane->rail = NULL;
     int error = 0;
     while ((slice = gs_slices_pop(&outstanding))) {
-        if (slice->owner && slice->sent && !remote->dead) {
+        if (remote->is_silent && slice->sent)
+            slice->failures =
+                UINT8_MAX - 1; /* nobody can say whether some of it will still arrive: no replay */
+        if (slice->owner && slice->sent && !remote->dead && !remote->is_silent) {
             gs_slices_push(&lane->fenced, slice);
             error = ask_for_fence(remote, lane);
         } else {
             gs_engine_again(remote, slice, -ECONNRESET);
         }
     }
-    plan(lane);
+    plan(remote, lane);
     if (error)
         gs_remote_fail(remote, error);
 }

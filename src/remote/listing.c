@@ -146,6 +146,11 @@ int gpusys_remote_list(struct gpusys_remote *remote, int64_t timeout_ns, uint64_
                        struct gpusys_error *error)
 {
     struct listing listing = {0};
+    if (remote->is_silent) { /* its table was given, and does not change */
+        if (ret_count)
+            *ret_count = remote->n_regions;
+        return 0;
+    }
     int result = fetch(remote, &listing, gpusys_deadline_after(timeout_ns), error);
     if (!result && listing.count < remote->n_regions)
         result = gpusys_error_set(error, -EPROTO, "%s: its table shrank", remote->address);
@@ -222,6 +227,7 @@ int gpusys_remote_arena_free(struct gpusys_remote *remote, uint32_t region, int6
     if (!listed || listed->kind != GPUSYS_REGION_ARENA)
         return gpusys_error_set(error, -ENOENT, "region %u is no arena", region);
     gpusys_remote_release(remote, region);
+    gs_verbs_forget_region(remote, region);
     *listed = (struct gs_listed){0};
     if (gs_region_message_encode(&remote->channel.out, GS_ARENA_FREE, serial, region))
         return gpusys_error_set_errno(error, -ENOMEM, "an arena");

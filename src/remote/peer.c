@@ -163,9 +163,14 @@ static int take_options(struct gpusys_peer_options *options, const struct gpusys
     int result = gs_options_take(options, sizeof *options, given);
     if (result)
         return gpusys_error_set(error, result, "the peer's options are of another version");
-    if (options->flags & ~GPUSYS_PEER_INSECURE || options->reserved)
+    if (options->flags & ~(GPUSYS_PEER_INSECURE | GPUSYS_PEER_NO_VERBS) || options->reserved ||
+        options->reserved2)
         return gpusys_error_set(error, -EINVAL, "the peer's options: unknown flags %#x, or a reserved field",
                                 options->flags);
+    if (options->n_devices > GS_PORTS_MAX || (options->n_devices && options->flags & GPUSYS_PEER_NO_VERBS))
+        return gpusys_error_set(error, -EINVAL,
+                                "the peer's options: %u RDMA ports of at most %d, or none wanted",
+                                options->n_devices, GS_PORTS_MAX);
     if (options->cookie_file && (options->flags & GPUSYS_PEER_INSECURE))
         return gpusys_error_set(error, -EINVAL, "an insecure peer has no cookie, so there is no file for it");
     if (options->cookie_file && strlen(options->cookie_file) >= GS_PATH_BYTES)
@@ -213,7 +218,10 @@ int gpusys_peer_open(struct gpusys_peer **ret_peer, const struct gpusys_peer_opt
         return gpusys_error_set_errno(error, -ENOMEM, "the peer");
     }
     set_options(peer, &known);
-    result = listen_all(peer, &known, error);
+    if (!(known.flags & GPUSYS_PEER_NO_VERBS))
+        result = gs_verbs_serve_open(peer, known.devices, known.n_devices, error);
+    if (!result)
+        result = listen_all(peer, &known, error);
     if (result) {
         gpusys_peer_close(peer);
         return result;
@@ -235,6 +243,8 @@ static void close_worker(struct gs_task *task)
     for (unsigned i = 0; i < 2 && self->worker == &peer->workers[0]; i++)
         if (peer->listeners[i].fd >= 0)
             gs_loop_forget(self->worker->loop, &peer->listeners[i]);
+    for (unsigned i = 0; i < peer->ports.n && self->worker == &peer->workers[0]; i++)
+        gs_loop_forget(self->worker->loop, &peer->ports.at[i].source);
     gs_worker_close_all(self->worker);
     sem_post(self->closed);
 }
@@ -281,6 +291,7 @@ void gpusys_peer_close(struct gpusys_peer *peer)
         return;
     close_workers(peer);
     close_listeners(peer);
+    gs_verbs_serve_close(peer);
     gs_table_free(&peer->table);
     gs_files_free(&peer->files);
     pthread_mutex_destroy(&peer->lock);
@@ -307,6 +318,8 @@ int gpusys_peer_start(struct gpusys_peer *peer, struct gpusys_error *error)
     for (unsigned i = 0; i < 2 && !result; i++)
         if (peer->listeners[i].fd >= 0)
             result = gs_loop_watch(peer->workers[0].loop, &peer->listeners[i], EPOLLIN);
+    if (!result)
+        gs_verbs_serve_watch(peer);
     return result ? gpusys_error_set_errno(error, result, "the peer's threads") : 0;
 }
 
@@ -328,7 +341,11 @@ int gpusys_peer_stats(const struct gpusys_peer *peer, struct gpusys_peer_stats *
                                       .write_bytes = atomic_load(&from->write_bytes),
                                       .maps_total = atomic_load(&from->maps_total),
                                       .arenas = atomic_load(&from->arenas),
-                                      .arena_bytes = atomic_load(&from->arena_bytes)};
+                                      .arena_bytes = atomic_load(&from->arena_bytes),
+                                      .ports = from->ports.n,
+                                      .rails_total = atomic_load(&from->rails_total),
+                                      .keyed_bytes = atomic_load(&from->ports.keyed_bytes),
+                                      .copied_bytes = atomic_load(&from->ports.copied_bytes)};
     return gs_info_give(ret_stats, &stats, sizeof stats);
 }
 

@@ -46,8 +46,8 @@ struct opening {
     bool has_cookie;
     char cookie_path[GS_PATH_BYTES]; /* where it is looked for */
     uint8_t cookie[GS_COOKIE_BYTES];
-    struct gpusys_error cookie_error; /* why there is none */
-    char why_not[200];                /* why not a better transport */
+    struct gpusys_error cookie_error;      /* why there is none */
+    char why_not[200], why_not_verbs[200]; /* why not a better transport */
 };
 
 /* Only a connection that stays on this host is shown the cookie: it would be readable on a network. */
@@ -74,6 +74,8 @@ static int send_hello(struct opening *opening, uint64_t serial)
     snprintf(name, sizeof name, "gpusys %s, process %ld", gpusys_version(), (long)getpid());
     struct gs_hello hello = {.version = GS_PROTOCOL_VERSION, .name = gs_text_of(name)};
     memcpy(hello.cookie, opening->cookie, sizeof hello.cookie);
+    for (unsigned i = 0; i < remote->n_ends; i++)
+        gs_verbs_end_describe(remote->ends[i], &hello.rails[hello.n_rails++]);
     unsigned char *magic = gs_bytes_grow(&remote->channel.out, GS_MAGIC_BYTES);
     if (!magic)
         return -ENOMEM;
@@ -140,6 +142,8 @@ static int keep_welcome(struct opening *opening)
     memcpy(remote->unix_path, welcome.unix_path.at, welcome.unix_path.length);
     remote->n_regions_said = welcome.n_regions;
     remote->arena_bytes = welcome.arena_bytes;
+    remote->n_offers = welcome.n_rails;
+    memcpy(remote->offers, welcome.rails, sizeof remote->offers);
     remote->target = (struct gs_rail_target){.address = remote->address,
                                              .unix_path = remote->unix_path,
                                              .session = remote->session,
@@ -150,25 +154,55 @@ static int keep_welcome(struct opening *opening)
     return 0;
 }
 
+/* What was required cannot be had, and why not. */
+static int refuse_verbs(struct opening *opening, int result, const struct gpusys_error *why)
+{
+    struct gpusys_error *error = opening->error;
+    gpusys_error_set(error, result, "%s: verbs was required and is not to be had", opening->remote->address);
+    gpusys_error_set_cause(error, "%s%s%s", why->message, why->cause[0] ? ": " : "", why->cause);
+    gpusys_error_set_hint(error, "%s",
+                          why->hint[0] ? why->hint : "gpusys rails ADDR shows the ports of both sides");
+    return result;
+}
+
+/* RDMA is for peers elsewhere; on one host memory is shared unless verbs was asked for. */
+static int open_ends(struct opening *opening)
+{
+    struct gpusys_error why = {0};
+    uint32_t require = opening->options.require;
+    if (require != GPUSYS_TRANSPORT_VERBS && (require != GPUSYS_TRANSPORT_ANY || opening->local))
+        return 0;
+    int result = gs_verbs_open_ends(opening->remote, &opening->options, &why);
+    snprintf(opening->why_not_verbs, sizeof opening->why_not_verbs, "%s", why.message);
+    if (!result || (require == GPUSYS_TRANSPORT_ANY && opening->options.n_devices == 0))
+        return 0;
+    return refuse_verbs(opening, opening->options.n_devices ? result : -EOPNOTSUPP, &why);
+}
+
 static int say_hello(struct opening *opening)
 {
     struct gpusys_remote *remote = opening->remote;
     find_cookie(opening);
+    int result = open_ends(opening);
+    if (result)
+        return result;
     uint64_t serial = gs_control_serial(remote);
     if (send_hello(opening, serial))
         return gpusys_error_set_errno(opening->error, -ENOMEM, "%s", remote->address);
-    int result = gs_control_ask(remote, serial, GS_WELCOME, "HELLO", opening->deadline_ns, opening->error);
+    result = gs_control_ask(remote, serial, GS_WELCOME, "HELLO", opening->deadline_ns, opening->error);
     return result ? explain_refusal(opening, result) : keep_welcome(opening);
 }
 
 /* ---- choosing ---- */
 
-static int add_lane(struct opening *opening, const struct gs_rail_ops *ops, struct gpusys_error *error)
+static int add_lane(struct opening *opening, const struct gs_rail_ops *ops, struct gs_verbs_pair *pair,
+                    struct gpusys_error *error)
 {
     struct gpusys_remote *remote = opening->remote;
     struct gs_lane *lane = &remote->lanes[remote->n_lanes];
     struct gs_rail_target target = remote->target;
-    *lane = (struct gs_lane){.ops = ops, .generation = 1, .retry_at_ns = GPUSYS_NO_DEADLINE};
+    *lane = (struct gs_lane){.ops = ops, .pair = pair, .generation = 1, .retry_at_ns = GPUSYS_NO_DEADLINE};
+    target.pair = pair;
     target.index = (uint8_t)remote->n_lanes;
     target.generation = lane->generation;
     int result = ops->connect(&lane->rail, &target, opening->deadline_ns, error);
@@ -185,7 +219,7 @@ static int try_shm(struct opening *opening, struct gpusys_error *error)
     if (!opening->local && access(remote->unix_path, F_OK) < 0)
         return gpusys_error_set(error, -EHOSTUNREACH, "not the same host: the peer's socket %s is not here",
                                 remote->unix_path);
-    return add_lane(opening, &gs_rail_shm, error);
+    return add_lane(opening, &gs_rail_shm, NULL, error);
 }
 
 static int choose_shm(struct opening *opening)
@@ -214,33 +248,81 @@ static int choose_tcp(struct opening *opening)
     unsigned wanted = opening->options.tcp_connections ? opening->options.tcp_connections : 1;
     int result = 0;
     for (unsigned i = 0; i < wanted && !result; i++)
-        result = add_lane(opening, &gs_rail_tcp, opening->error);
+        result = add_lane(opening, &gs_rail_tcp, NULL, opening->error);
     if (result)
         return result;
     remote->transport = GPUSYS_TRANSPORT_TCP;
     bool reno = opening->local && strncmp(remote->address, "unix:", 5) != 0;
-    bool required = opening->options.require == GPUSYS_TRANSPORT_TCP;
-    snprintf(remote->reason, sizeof remote->reason, "%s%s%s",
-             required ? "required" : "no verbs in this build; no shm: ", required ? "" : opening->why_not,
-             reno ? "; reno, since both ends are on loopback" : "");
+    const char *tail = reno ? "; reno, since both ends are on loopback" : "";
+    if (opening->options.require == GPUSYS_TRANSPORT_TCP)
+        snprintf(remote->reason, sizeof remote->reason, "required%s", tail);
+    else if (opening->local)
+        snprintf(remote->reason, sizeof remote->reason, "no shm: %s%s", opening->why_not, tail);
+    else
+        snprintf(remote->reason, sizeof remote->reason, "no verbs: %s", opening->why_not_verbs);
     return 0;
+}
+
+/* Over every pair of ports that a first read gets through. */
+static int choose_verbs(struct opening *opening)
+{
+    struct gpusys_remote *remote = opening->remote;
+    struct gpusys_error fault = {0};
+    uint32_t most = opening->options.n_rails ? opening->options.n_rails : GS_RAILS_MAX;
+    unsigned n_pairs = gs_verbs_find_pairs(remote, opening->why_not_verbs, sizeof opening->why_not_verbs);
+    int result = -EOPNOTSUPP;
+    for (unsigned i = 0; i < n_pairs && remote->n_lanes < most; i++) {
+        int failed = add_lane(opening, &gs_rail_verbs, &remote->pairs[i], &fault);
+        if (failed)
+            gs_log(GPUSYS_LOG_WARN, "%s: a rail is left out: %s", remote->address, fault.message);
+        result = remote->n_lanes ? 0 : failed;
+    }
+    if (result) {
+        if (fault.message[0])
+            snprintf(opening->why_not_verbs, sizeof opening->why_not_verbs, "%s", fault.message);
+        return result;
+    }
+    remote->transport = GPUSYS_TRANSPORT_VERBS;
+    snprintf(remote->reason, sizeof remote->reason, "%s%u of %u pairs of RDMA ports%s%s",
+             opening->options.require ? "required; " : "", remote->n_lanes, n_pairs,
+             remote->n_lanes < n_pairs && fault.message[0] ? "; the last to fail: " : "",
+             remote->n_lanes < n_pairs ? fault.message : "");
+    return 0;
+}
+
+/* Fewer rails than pairs is no failure but for those who asked for a number. */
+static int require_verbs(struct opening *opening)
+{
+    const struct gpusys_remote *remote = opening->remote;
+    struct gpusys_error why = {0};
+    int result = choose_verbs(opening);
+    uint32_t wanted = opening->options.n_rails;
+    snprintf(why.message, sizeof why.message, "%s", opening->why_not_verbs);
+    if (!result && remote->n_lanes < wanted) {
+        result = -ENODEV;
+        snprintf(why.message, sizeof why.message, "%u rails were asked for, and %u are to be had", wanted,
+                 remote->n_lanes);
+    }
+    if (!result)
+        return 0;
+    refuse_verbs(opening, result, &why);
+    gpusys_error_add_detail(opening->error, "RDMA ports", "%u here, %u at the peer, %u pairs", remote->n_ends,
+                            remote->n_offers, remote->n_pairs);
+    return result;
 }
 
 static int choose(struct opening *opening)
 {
     uint32_t require = opening->options.require;
-    if (require == GPUSYS_TRANSPORT_VERBS) {
-        gpusys_error_set(opening->error, -EOPNOTSUPP,
-                         "%s: verbs was required, and this build has no verbs transport",
-                         opening->remote->address);
-        gpusys_error_set_hint(opening->error, "this build has shm and tcp");
-        return -EOPNOTSUPP;
-    }
+    if (require == GPUSYS_TRANSPORT_VERBS)
+        return require_verbs(opening);
     if (require != GPUSYS_TRANSPORT_TCP) {
         int result = choose_shm(opening);
         if (!result || require == GPUSYS_TRANSPORT_SHM)
             return result;
     }
+    if (require == GPUSYS_TRANSPORT_ANY && choose_verbs(opening) == 0)
+        return 0;
     return choose_tcp(opening);
 }
 
@@ -287,6 +369,10 @@ static int take_options(struct gpusys_remote_options *options, const struct gpus
     int result = gs_options_take(options, sizeof *options, given);
     if (result)
         return gpusys_error_set(error, result, "the remote's options are of another version");
+    if (options->n_devices > GS_RAILS_MAX || options->n_rails > GS_RAILS_MAX)
+        return gpusys_error_set(error, -EINVAL,
+                                "the remote's options: %u devices and %u rails, of at most %d",
+                                options->n_devices, options->n_rails, GS_RAILS_MAX);
     if (options->require > GPUSYS_TRANSPORT_VERBS || options->tcp_connections > GS_RAILS_MAX ||
         options->slice_bytes > GS_SLICE_MAX)
         return gpusys_error_set(
@@ -341,6 +427,7 @@ void gpusys_remote_close(struct gpusys_remote *remote)
     if (!remote)
         return;
     gs_engine_close(remote);
+    gs_verbs_close(remote);
     gs_sums_free(remote);
     gs_listing_free(remote);
     gs_channel_free(&remote->channel);

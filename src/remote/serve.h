@@ -10,6 +10,7 @@
 #define GPUSYS_REMOTE_SERVE_H
 
 #include "remote/channel.h"
+#include "remote/grant.h"
 #include "remote/loop.h"
 #include "remote/region.h"
 #include "remote/runtime.h"
@@ -40,6 +41,7 @@ enum gs_role {
     GS_ROLE_CONTROL,  /* a session's control stream */
     GS_ROLE_TCP,      /* a tcp rail */
     GS_ROLE_SHM,      /* an shm rail */
+    GS_ROLE_VERBS,    /* a verbs rail: its queue pair and its keys */
     GS_ROLE_FAREWELL, /* the last words are going out, then it is closed */
 };
 
@@ -62,6 +64,8 @@ struct gs_conn {
     uint64_t attach_serial;
     struct gs_attach attach; /* on its way to the session's worker */
     struct gs_tcp_serve *tcp;
+    struct gpusys_qp *qp; /* of a verbs rail */
+    uint32_t port;        /* which of the peer's it is on */
     char name[GS_ADDRESS_BYTES];
 };
 
@@ -73,6 +77,8 @@ struct gs_session {
     uint8_t id[GS_NONCE_BYTES], proof[GS_NONCE_BYTES];
     struct gs_region *arenas[GS_ARENAS_MAX];
     bool arena_pending[GS_ARENAS_MAX]; /* the pool is making it */
+    struct gs_verbs_grant *grant;      /* what its verbs rails reach; NULL: it has had none */
+    uint8_t verbs_peer[16];            /* a GID of the client's, by which ours are chosen */
 };
 
 struct gpusys_peer {
@@ -92,6 +98,8 @@ struct gpusys_peer {
     char unix_path[GS_PATH_BYTES], cookie_path[GS_PATH_BYTES];
     uint8_t cookie[GS_COOKIE_BYTES];
 
+    struct gs_served_ports ports;
+    struct gs_verbs_grant *shared_grant; /* under the lock; NULL: nobody has it */
     struct gs_files files;
     struct gs_table table;
     struct gs_pool *pool;
@@ -105,7 +113,8 @@ struct gpusys_peer {
     uint64_t next_session;
 
     atomic_uint openings, clients;
-    atomic_ullong clients_total, refused_total, read_bytes, write_bytes, maps_total, arenas, arena_bytes;
+    atomic_ullong clients_total, refused_total, read_bytes, write_bytes, maps_total, arenas, arena_bytes,
+        rails_total;
 };
 
 /* ---- connections (serve_conn.c) ---- */
@@ -166,6 +175,20 @@ void gs_session_changed(struct gs_session *session, const struct gs_region *regi
 /* ---- rails ---- */
 
 void gs_shm_serve(struct gs_conn *conn, const struct gs_frame *frame, const unsigned char *body);
+
+/* The RDMA ports of a peer: opened before it serves. `devices` as in the options. */
+int gs_verbs_serve_open(struct gpusys_peer *peer, const char *const *devices, uint32_t n_devices,
+                        struct gpusys_error *error);
+void gs_verbs_serve_watch(struct gpusys_peer *peer); /* events, on the first worker */
+void gs_verbs_serve_close(struct gpusys_peer *peer);
+
+/* What the peer offers to this client, into WELCOME. */
+void gs_verbs_serve_offer(struct gs_conn *conn, struct gs_session *session, const struct gs_hello *hello,
+                          struct gs_welcome *welcome);
+/* A message on a verbs rail's connection; and its end: after it nothing more is read or written. */
+void gs_verbs_serve(struct gs_conn *conn, const struct gs_frame *frame, const unsigned char *body);
+void gs_verbs_serve_stop(struct gs_conn *conn);
+void gs_verbs_serve_leave(struct gs_session *session);
 
 int gs_tcp_serve_new(struct gs_conn *conn);
 void gs_tcp_serve_free(struct gs_conn *conn);

@@ -70,6 +70,7 @@ void gs_conn_close(struct gs_conn *conn)
     if (conn->closed)
         return;
     conn->closed = true;
+    gs_verbs_serve_stop(conn);
     opened(conn);
     gs_loop_forget(conn->worker->loop, &conn->source);
     shutdown(conn->source.fd, SHUT_RDWR); /* the descriptor itself is closed with the channel */
@@ -155,7 +156,9 @@ static void attach(struct gs_conn *conn)
         gs_conn_refuse(conn, conn->attach_serial, GS_REFUSED_LIMIT, "out of memory");
         return;
     }
-    conn->role = transport == GPUSYS_TRANSPORT_SHM ? GS_ROLE_SHM : GS_ROLE_TCP;
+    conn->role = transport == GPUSYS_TRANSPORT_SHM     ? GS_ROLE_SHM
+                 : transport == GPUSYS_TRANSPORT_VERBS ? GS_ROLE_VERBS
+                                                       : GS_ROLE_TCP;
     conn->session = session;
     conn->rail = conn->attach.rail;
     conn->generation = conn->attach.generation;
@@ -204,7 +207,9 @@ static bool open_rail(struct gs_conn *conn, uint64_t serial, const struct gs_att
         gs_conn_refuse(conn, serial, GS_REFUSED_SESSION, "no session of that name");
     else if (attachment->transport == GPUSYS_TRANSPORT_SHM && !is_unix)
         gs_conn_refuse(conn, serial, GS_REFUSED_SESSION, "an shm rail attaches over the Unix socket");
-    else if (attachment->transport != GPUSYS_TRANSPORT_SHM && attachment->transport != GPUSYS_TRANSPORT_TCP)
+    else if (attachment->transport == GPUSYS_TRANSPORT_VERBS && conn->worker->peer->ports.n == 0)
+        gs_conn_refuse(conn, serial, GS_REFUSED_SESSION, "this peer offers no RDMA port");
+    else if (attachment->transport < GPUSYS_TRANSPORT_SHM || attachment->transport > GPUSYS_TRANSPORT_VERBS)
         gs_conn_refuse(conn, serial, GS_REFUSED_SESSION, "no such transport here: %u", attachment->transport);
     else if (gs_channel_has_input(&conn->channel) || serial == 0)
         gs_conn_refuse(conn, serial, GS_REFUSED_MESSAGE, "bytes behind ATTACH, before it was answered");
@@ -250,10 +255,16 @@ static void farewell(struct gs_conn *conn)
         gs_conn_close(conn);
 }
 
+/* Are messages what it carries, all its life? */
+static bool speaks(const struct gs_conn *conn)
+{
+    return conn->role == GS_ROLE_CONTROL || conn->role == GS_ROLE_SHM || conn->role == GS_ROLE_VERBS;
+}
+
 static bool may_receive(const struct gs_conn *conn)
 {
     return !conn->closed && conn->jobs < GS_JOBS_MAX && gs_bytes_queued(&conn->channel.out) < GS_OUTPUT_MAX &&
-           (conn->role == GS_ROLE_OPENING || conn->role == GS_ROLE_CONTROL || conn->role == GS_ROLE_SHM);
+           (conn->role == GS_ROLE_OPENING || speaks(conn));
 }
 
 static void lost(struct gs_conn *conn, int error)
@@ -284,6 +295,8 @@ static bool receive_messages(struct gs_conn *conn, unsigned *left)
             gs_session_message(conn, &frame, body);
         else if (conn->role == GS_ROLE_SHM)
             gs_shm_serve(conn, &frame, body);
+        else if (conn->role == GS_ROLE_VERBS)
+            gs_verbs_serve(conn, &frame, body);
         else if (open_message(conn, &frame, body))
             return true;
     }
@@ -300,7 +313,7 @@ void gs_conn_settle(struct gs_conn *conn)
         return;
     }
     uint32_t events = gs_channel_has_output(&conn->channel) ? EPOLLOUT : 0;
-    if (conn->role == GS_ROLE_CONTROL || conn->role == GS_ROLE_SHM)
+    if (speaks(conn))
         events |= EPOLLRDHUP; /* its end is noticed while we do not read from it */
     if (may_receive(conn) || conn->role == GS_ROLE_FAREWELL || (conn->role == GS_ROLE_TCP && !events))
         events |= EPOLLIN;

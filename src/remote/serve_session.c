@@ -81,7 +81,8 @@ static bool may_open(struct gs_conn *conn, uint64_t serial, const struct gs_hell
     return true;
 }
 
-static int welcome(struct gs_conn *conn, uint64_t serial, const struct gs_session *session)
+static int welcome(struct gs_conn *conn, uint64_t serial, struct gs_session *session,
+                   const struct gs_hello *hello)
 {
     struct gpusys_peer *peer = conn->worker->peer;
     struct gs_welcome message = {.version = GS_PROTOCOL_VERSION,
@@ -93,6 +94,7 @@ static int welcome(struct gs_conn *conn, uint64_t serial, const struct gs_sessio
     memcpy(message.session, session->id, GS_NONCE_BYTES);
     memcpy(message.proof, session->proof, GS_NONCE_BYTES);
     memcpy(message.cookie, peer->cookie + GS_COOKIE_BYTES / 2, GS_COOKIE_BYTES / 2);
+    gs_verbs_serve_offer(conn, session, hello, &message);
     return gs_welcome_encode(&conn->channel.out, serial, &message);
 }
 
@@ -103,7 +105,7 @@ void gs_session_open(struct gs_conn *conn, uint64_t serial, const struct gs_hell
         return;
     struct gs_session *session = calloc(1, sizeof *session);
     if (!session || gs_random(session->id, GS_NONCE_BYTES) || gs_random(session->proof, GS_NONCE_BYTES) ||
-        welcome(conn, serial, session)) {
+        welcome(conn, serial, session, hello)) {
         free(session);
         atomic_fetch_sub(&peer->clients, 1);
         gs_conn_refuse(conn, serial, GS_REFUSED_LIMIT, "out of memory");
@@ -125,6 +127,7 @@ static void drop_arena(struct gs_session *session, unsigned slot)
     struct gpusys_peer *peer = session->worker->peer;
     if (!session->arenas[slot])
         return;
+    gs_verbs_grant_forget(session->grant, session->arenas[slot]);
     atomic_fetch_sub(&peer->arena_bytes, session->arenas[slot]->length);
     atomic_fetch_sub(&peer->arenas, 1);
     gs_region_drop(session->arenas[slot]);
@@ -138,6 +141,7 @@ void gs_session_close(struct gs_session *session)
     for (unsigned i = 0; i < GS_RAILS_MAX; i++)
         if (session->rails[i])
             gs_conn_close(session->rails[i]);
+    gs_verbs_serve_leave(session);
     for (unsigned i = 0; i < GS_ARENAS_MAX; i++)
         drop_arena(session, i);
     atomic_fetch_sub(&peer->clients, 1);

@@ -71,6 +71,8 @@ static int check(const struct gpusys_remote *remote, uint32_t region, uint64_t f
     const struct gs_listed *listed = gs_listed_at(remote, region);
     if (remote->dead)
         return -ENOTCONN;
+    if (remote->is_silent)
+        return -EOPNOTSUPP;
     if (!listed)
         return -ENOENT;
     return count && gs_range_fits(gs_chunk_count(listed->length), first, count) ? 0 : -ERANGE;

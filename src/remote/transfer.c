@@ -24,15 +24,18 @@ static int check_io(const struct gpusys_remote *remote, const struct gpusys_io *
     return io->offset <= listed->length && io->length <= listed->length - io->offset ? 0 : -ERANGE;
 }
 
-/* A rail may need to fetch something first (shm: the region's descriptor). */
+/* A rail may need to fetch something first: the region's descriptor (shm), its keys (verbs). */
 static int prepare(struct gpusys_remote *remote, uint32_t region, int64_t deadline_ns)
 {
     enum { PREPARE_MS = 10000 };
     const struct gs_lane *lane = &remote->lanes[0];
-    if (!remote->shm || gs_shm_mapping(remote->shm, region))
+    bool is_verbs = remote->transport == GPUSYS_TRANSPORT_VERBS;
+    if (!is_verbs && (!remote->shm || gs_shm_mapping(remote->shm, region)))
         return 0;
     int64_t limit = gpusys_deadline_after((int64_t)PREPARE_MS * 1000000);
-    return gs_remote_prepare(remote, lane, region, deadline_ns < limit ? deadline_ns : limit, NULL);
+    limit = deadline_ns < limit ? deadline_ns : limit;
+    return is_verbs ? gs_verbs_prepare(remote, region, limit)
+                    : gs_remote_prepare(remote, lane, region, limit, NULL);
 }
 
 static int check_ios(struct gpusys_remote *remote, const struct gpusys_io *ios, size_t n_ios,
@@ -64,6 +67,8 @@ int gpusys_remote_submit(struct gpusys_remote *remote, const struct gpusys_io *i
         return error;
     if (known.reserved || known.note_bytes > GPUSYS_NOTE_BYTES || (known.note_bytes && !known.note))
         return -EINVAL;
+    if (known.note_bytes && remote->is_silent)
+        return -EOPNOTSUPP;
     int64_t deadline = known.timeout_ns ? gpusys_deadline_after(known.timeout_ns) : GPUSYS_NO_DEADLINE;
     error = check_ios(remote, ios, n_ios, deadline);
     if (error)

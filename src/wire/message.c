@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "wire/message.h"
 
+#include "wire/message_rail.h"
+
 #include <errno.h>
 #include <gpusys/remote.h>
 
@@ -20,9 +22,8 @@ static void put_frame(unsigned char **at, enum gs_message_type type, uint64_t se
     gs_put_u64(at, serial);
 }
 
-/* Append a frame with room for its body: where the body goes, or NULL. */
-static unsigned char *begin(struct gs_bytes *out, enum gs_message_type type, uint64_t serial,
-                            size_t body_bytes)
+unsigned char *gs_message_begin(struct gs_bytes *out, enum gs_message_type type, uint64_t serial,
+                                size_t body_bytes)
 {
     unsigned char *at = gs_bytes_grow(out, GS_FRAME_BYTES + body_bytes);
     if (at)
@@ -84,65 +85,6 @@ static int finish(const struct gs_cursor *cursor)
     return gs_cursor_left(cursor) ? -EBADMSG : 0;
 }
 
-/* ---- rails ---- */
-
-enum { RAIL_BYTES = 64 };
-
-static void put_rail(unsigned char **at, const struct gs_rail_record *rail)
-{
-    gs_put_u8(at, rail->transport);
-    gs_put_u8(at, rail->link_layer);
-    gs_put_u16(at, rail->lid);
-    gs_put_bytes(at, rail->gid, sizeof rail->gid);
-    gs_put_u16(at, rail->gid_index);
-    gs_put_u16(at, rail->mtu_bytes);
-    gs_put_u8(at, rail->reads_out);
-    gs_put_u8(at, rail->reads_in);
-    gs_put_u16(at, (uint16_t)rail->numa_node);
-    gs_put_u32(at, rail->qpn);
-    gs_put_u32(at, rail->psn);
-    gs_put_u32(at, rail->generation);
-    gs_put_bytes(at, rail->device, sizeof rail->device);
-}
-
-static int get_rail(const unsigned char **at, struct gs_rail_record *rail)
-{
-    rail->transport = gs_get_u8(at);
-    rail->link_layer = gs_get_u8(at);
-    rail->lid = gs_get_u16(at);
-    gs_get_bytes(at, rail->gid, sizeof rail->gid);
-    rail->gid_index = gs_get_u16(at);
-    rail->mtu_bytes = gs_get_u16(at);
-    rail->reads_out = gs_get_u8(at);
-    rail->reads_in = gs_get_u8(at);
-    rail->numa_node = (int16_t)gs_get_u16(at);
-    rail->qpn = gs_get_u32(at);
-    rail->psn = gs_get_u32(at);
-    rail->generation = gs_get_u32(at);
-    gs_get_bytes(at, rail->device, sizeof rail->device);
-    return rail->device[sizeof rail->device - 1] == 0 ? 0 : -EBADMSG;
-}
-
-static void put_rails(unsigned char **at, const struct gs_rail_record *rails, uint8_t n_rails)
-{
-    gs_put_u8(at, n_rails);
-    for (unsigned i = 0; i < n_rails; i++)
-        put_rail(at, &rails[i]);
-}
-
-static int take_rails(struct gs_cursor *cursor, struct gs_rail_record *rails, uint8_t *ret_n_rails)
-{
-    const unsigned char *at = gs_cursor_take(cursor, 1);
-    uint8_t n_rails = at ? *at : UINT8_MAX;
-    if (n_rails > GS_RAILS_MAX || !(at = gs_cursor_take(cursor, (size_t)n_rails * RAIL_BYTES)))
-        return -EBADMSG;
-    for (unsigned i = 0; i < n_rails; i++)
-        if (get_rail(&at, &rails[i]))
-            return -EBADMSG;
-    *ret_n_rails = n_rails;
-    return 0;
-}
-
 /* ---- the opening ---- */
 
 enum { HELLO_BYTES = 8 + 8 + GS_COOKIE_BYTES / 2 };
@@ -150,15 +92,15 @@ enum { HELLO_BYTES = 8 + 8 + GS_COOKIE_BYTES / 2 };
 int gs_hello_encode(struct gs_bytes *out, uint64_t serial, const struct gs_hello *hello)
 {
     size_t body =
-        HELLO_BYTES + 1 + (size_t)hello->n_rails * RAIL_BYTES + TEXT_HEAD_BYTES + hello->name.length;
-    unsigned char *at = begin(out, GS_HELLO, serial, body);
+        HELLO_BYTES + 1 + (size_t)hello->n_rails * GS_RAIL_BYTES + TEXT_HEAD_BYTES + hello->name.length;
+    unsigned char *at = gs_message_begin(out, GS_HELLO, serial, body);
     if (!at)
         return -ENOMEM;
     gs_put_u32(&at, hello->version);
     gs_put_u32(&at, 0);
     gs_put_u64(&at, hello->features);
     gs_put_bytes(&at, hello->cookie, sizeof hello->cookie);
-    put_rails(&at, hello->rails, hello->n_rails);
+    gs_rails_put(&at, hello->rails, hello->n_rails);
     put_text(&at, hello->name);
     return 0;
 }
@@ -174,7 +116,7 @@ int gs_hello_decode(const void *body, size_t size, struct gs_hello *ret_hello)
     uint32_t zero = gs_get_u32(&at);
     hello.features = gs_get_u64(&at);
     gs_get_bytes(&at, hello.cookie, sizeof hello.cookie);
-    if (zero || take_rails(&cursor, hello.rails, &hello.n_rails) || take_line(&cursor, &hello.name) ||
+    if (zero || gs_rails_take(&cursor, hello.rails, &hello.n_rails) || take_line(&cursor, &hello.name) ||
         finish(&cursor))
         return -EBADMSG;
     *ret_hello = hello;
@@ -185,9 +127,9 @@ enum { WELCOME_BYTES = 8 + 8 + GS_COOKIE_BYTES / 2 + 2 * GS_NONCE_BYTES + 8 + 8 
 
 int gs_welcome_encode(struct gs_bytes *out, uint64_t serial, const struct gs_welcome *welcome)
 {
-    size_t body = WELCOME_BYTES + 1 + (size_t)welcome->n_rails * RAIL_BYTES + TEXT_HEAD_BYTES +
+    size_t body = WELCOME_BYTES + 1 + (size_t)welcome->n_rails * GS_RAIL_BYTES + TEXT_HEAD_BYTES +
                   welcome->unix_path.length;
-    unsigned char *at = begin(out, GS_WELCOME, serial, body);
+    unsigned char *at = gs_message_begin(out, GS_WELCOME, serial, body);
     if (!at)
         return -ENOMEM;
     gs_put_u32(&at, welcome->version);
@@ -200,7 +142,7 @@ int gs_welcome_encode(struct gs_bytes *out, uint64_t serial, const struct gs_wel
     gs_put_u64(&at, welcome->arena_bytes);
     gs_put_u32(&at, welcome->slice_max);
     gs_put_u32(&at, welcome->requests_max);
-    put_rails(&at, welcome->rails, welcome->n_rails);
+    gs_rails_put(&at, welcome->rails, welcome->n_rails);
     put_text(&at, welcome->unix_path);
     return 0;
 }
@@ -224,7 +166,7 @@ int gs_welcome_decode(const void *body, size_t size, struct gs_welcome *ret_welc
     welcome.requests_max = gs_get_u32(&at);
     if (zero || welcome.slice_max == 0 || welcome.slice_max > GS_SLICE_MAX || welcome.requests_max == 0)
         return -EBADMSG;
-    if (take_rails(&cursor, welcome.rails, &welcome.n_rails) ||
+    if (gs_rails_take(&cursor, welcome.rails, &welcome.n_rails) ||
         take_text(&cursor, GS_TEXT_MAX, &welcome.unix_path) || finish(&cursor))
         return -EBADMSG;
     *ret_welcome = welcome;
@@ -235,7 +177,8 @@ int gs_welcome_decode(const void *body, size_t size, struct gs_welcome *ret_welc
 
 int gs_refused_encode(struct gs_bytes *out, uint64_t serial, const struct gs_refused *refused)
 {
-    unsigned char *at = begin(out, GS_REFUSED, serial, 4 + TEXT_HEAD_BYTES + (size_t)refused->reason.length);
+    unsigned char *at =
+        gs_message_begin(out, GS_REFUSED, serial, 4 + TEXT_HEAD_BYTES + (size_t)refused->reason.length);
     if (!at)
         return -ENOMEM;
     gs_put_u32(&at, refused->refusal);
@@ -257,7 +200,8 @@ int gs_refused_decode(const void *body, size_t size, struct gs_refused *ret_refu
 
 int gs_ready_encode(struct gs_bytes *out, uint64_t serial, const struct gs_ready *ready)
 {
-    unsigned char *at = begin(out, GS_READY, serial, 1 + TEXT_HEAD_BYTES + (size_t)ready->reason.length);
+    unsigned char *at =
+        gs_message_begin(out, GS_READY, serial, 1 + TEXT_HEAD_BYTES + (size_t)ready->reason.length);
     if (!at)
         return -ENOMEM;
     gs_put_u8(&at, ready->transport);
@@ -281,7 +225,7 @@ int gs_ready_decode(const void *body, size_t size, struct gs_ready *ret_ready)
 
 int gs_list_encode(struct gs_bytes *out, uint64_t serial, const struct gs_list *list)
 {
-    unsigned char *at = begin(out, GS_LIST, serial, 12);
+    unsigned char *at = gs_message_begin(out, GS_LIST, serial, 12);
     if (!at)
         return -ENOMEM;
     gs_put_u64(&at, list->first);
@@ -303,7 +247,7 @@ enum { PAGE_BYTES = 8 + 8 + 4, ENTRY_BYTES = 4 + 4 + 8 + 8 + 4 };
 
 int gs_regions_begin(struct gs_bytes *out, uint64_t serial, uint64_t total, uint64_t first)
 {
-    unsigned char *at = begin(out, GS_REGIONS, serial, PAGE_BYTES);
+    unsigned char *at = gs_message_begin(out, GS_REGIONS, serial, PAGE_BYTES);
     if (!at)
         return -ENOMEM;
     gs_put_u64(&at, total);
@@ -410,7 +354,7 @@ static void put_sum(unsigned char **at, uint32_t region, uint64_t first, uint32_
 
 int gs_sum_encode(struct gs_bytes *out, uint64_t serial, const struct gs_sum *sum)
 {
-    unsigned char *at = begin(out, GS_SUM, serial, SUM_BYTES);
+    unsigned char *at = gs_message_begin(out, GS_SUM, serial, SUM_BYTES);
     if (!at)
         return -ENOMEM;
     put_sum(&at, sum->region, sum->first, sum->count);
@@ -433,7 +377,8 @@ int gs_sum_decode(const void *body, size_t size, struct gs_sum *ret_sum)
 
 int gs_sums_encode(struct gs_bytes *out, uint64_t serial, const struct gs_sums *sums)
 {
-    unsigned char *at = begin(out, GS_SUMS, serial, SUM_BYTES + (size_t)sums->count * GPUSYS_HASH_BYTES);
+    unsigned char *at =
+        gs_message_begin(out, GS_SUMS, serial, SUM_BYTES + (size_t)sums->count * GPUSYS_HASH_BYTES);
     if (!at)
         return -ENOMEM;
     put_sum(&at, sums->region, sums->first, sums->count);
@@ -462,7 +407,7 @@ int gs_sums_decode(const void *body, size_t size, struct gs_sums *ret_sums)
 
 int gs_arena_encode(struct gs_bytes *out, uint64_t serial, uint64_t bytes)
 {
-    unsigned char *at = begin(out, GS_ARENA, serial, 8);
+    unsigned char *at = gs_message_begin(out, GS_ARENA, serial, 8);
     if (!at)
         return -ENOMEM;
     gs_put_u64(&at, bytes);
@@ -480,7 +425,7 @@ int gs_arena_decode(const void *body, size_t size, uint64_t *ret_bytes)
 
 int gs_granted_encode(struct gs_bytes *out, uint64_t serial, const struct gs_granted *granted)
 {
-    unsigned char *at = begin(out, GS_GRANTED, serial, 12);
+    unsigned char *at = gs_message_begin(out, GS_GRANTED, serial, 12);
     if (!at)
         return -ENOMEM;
     gs_put_u32(&at, granted->region);
@@ -500,7 +445,7 @@ int gs_granted_decode(const void *body, size_t size, struct gs_granted *ret_gran
 
 int gs_fence_encode(struct gs_bytes *out, uint64_t serial, const struct gs_fence *fence)
 {
-    unsigned char *at = begin(out, GS_FENCE, serial, 8);
+    unsigned char *at = gs_message_begin(out, GS_FENCE, serial, 8);
     if (!at)
         return -ENOMEM;
     gs_put_u32(&at, fence->rail);
@@ -522,7 +467,7 @@ int gs_fence_decode(const void *body, size_t size, struct gs_fence *ret_fence)
 
 int gs_note_encode(struct gs_bytes *out, uint64_t serial, const void *note, uint32_t note_bytes)
 {
-    unsigned char *at = begin(out, GS_NOTE, serial, note_bytes);
+    unsigned char *at = gs_message_begin(out, GS_NOTE, serial, note_bytes);
     if (!at)
         return -ENOMEM;
     gs_put_bytes(&at, note, note_bytes);
@@ -533,7 +478,7 @@ enum { ATTACH_BYTES = GS_NONCE_BYTES + 8 };
 
 int gs_attach_encode(struct gs_bytes *out, uint64_t serial, const struct gs_attach *attach)
 {
-    unsigned char *at = begin(out, GS_ATTACH, serial, ATTACH_BYTES);
+    unsigned char *at = gs_message_begin(out, GS_ATTACH, serial, ATTACH_BYTES);
     if (!at)
         return -ENOMEM;
     gs_put_bytes(&at, attach->session, GS_NONCE_BYTES);
@@ -563,7 +508,7 @@ int gs_attach_decode(const void *body, size_t size, struct gs_attach *ret_attach
 
 int gs_attached_encode(struct gs_bytes *out, uint64_t serial, const uint8_t proof[GS_NONCE_BYTES])
 {
-    unsigned char *at = begin(out, GS_ATTACHED, serial, GS_NONCE_BYTES);
+    unsigned char *at = gs_message_begin(out, GS_ATTACHED, serial, GS_NONCE_BYTES);
     if (!at)
         return -ENOMEM;
     gs_put_bytes(&at, proof, GS_NONCE_BYTES);
@@ -582,7 +527,7 @@ enum { MAPPED_BYTES = 16 };
 
 int gs_mapped_encode(struct gs_bytes *out, uint64_t serial, const struct gs_mapped *mapped)
 {
-    unsigned char *at = begin(out, GS_MAPPED, serial, MAPPED_BYTES);
+    unsigned char *at = gs_message_begin(out, GS_MAPPED, serial, MAPPED_BYTES);
     if (!at)
         return -ENOMEM;
     gs_put_u32(&at, mapped->region);
@@ -609,7 +554,7 @@ int gs_mapped_decode(const void *body, size_t size, struct gs_mapped *ret_mapped
 int gs_region_message_encode(struct gs_bytes *out, enum gs_message_type type, uint64_t serial,
                              uint32_t region)
 {
-    unsigned char *at = begin(out, type, serial, 4);
+    unsigned char *at = gs_message_begin(out, type, serial, 4);
     if (!at)
         return -ENOMEM;
     gs_put_u32(&at, region);
@@ -627,7 +572,7 @@ int gs_region_message_decode(const void *body, size_t size, uint32_t *ret_region
 
 int gs_empty_encode(struct gs_bytes *out, enum gs_message_type type, uint64_t serial)
 {
-    return begin(out, type, serial, 0) ? 0 : -ENOMEM;
+    return gs_message_begin(out, type, serial, 0) ? 0 : -ENOMEM;
 }
 
 int gs_refusal_errno(uint32_t refusal)

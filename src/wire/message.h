@@ -57,6 +57,10 @@ enum gs_message_type {
     GS_ATTACHED = 22,   /* peer: it is; the rail's own frames follow */
     GS_MAP = 23,        /* client, on an shm rail: that region's descriptor, please */
     GS_MAPPED = 24,     /* peer, on an shm rail: here, beside these bytes */
+    GS_RAIL = 25,       /* client, on a verbs rail: my end of it (wire/message_rail.h) */
+    GS_RAILED = 26,     /* peer, on a verbs rail: my end */
+    GS_KEY = 27,        /* client, on a verbs rail: that region's keys, please */
+    GS_KEYED = 28,      /* peer, on a verbs rail: here they are */
 };
 
 /* Why a peer refuses. */
@@ -210,7 +214,7 @@ int gs_note_encode(struct gs_bytes *out, uint64_t serial, const void *note, uint
 int gs_attach_encode(struct gs_bytes *out, uint64_t serial, const struct gs_attach *attach);
 int gs_attached_encode(struct gs_bytes *out, uint64_t serial, const uint8_t proof[GS_NONCE_BYTES]);
 int gs_mapped_encode(struct gs_bytes *out, uint64_t serial, const struct gs_mapped *mapped);
-/* Messages whose body is one region number (ARENA_FREE, CHANGED, MAP) or nothing (GO, FREED, FENCED, NOTED,
+/* Messages whose body is one region number (ARENA_FREE, CHANGED, MAP, KEY) or nothing (GO, FREED, FENCED, NOTED,
  * PING, PONG). */
 int gs_region_message_encode(struct gs_bytes *out, enum gs_message_type type, uint64_t serial,
                              uint32_t region);

@@ -257,7 +257,7 @@ static void test_peer_options(void **state)
     } big = {.known = {.size = sizeof big, .listen = "127.0.0.1:0"}, .more = 1};
     assert_int_equal(gpusys_peer_open(&peer, &big.known, &error), -E2BIG);
     big.more = 0;
-    big.known.flags = 2;
+    big.known.flags = 4;
     assert_int_equal(gpusys_peer_open(&peer, &big.known, &error), -EINVAL);
     big.known.flags = 0;
     assert_int_equal(gpusys_peer_open(&peer, &big.known, &error), 0);

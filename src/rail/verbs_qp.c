@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A queue pair's life: made with everything that belongs to it, drained, destroyed. */
+#include "base/deadline.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "rail/verbs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+static const int64_t close_drain_ns = 1000000000;
+
+/* ---- options ---- */
+
+static int take_options(struct gpusys_qp_options *options, const struct gpusys_qp_options *given,
+                        const struct gpusys_verbs *verbs, struct gpusys_error *error)
+{
+    const char *device = verbs->info.device;
+    int result = gs_options_take(options, sizeof *options, given);
+    if (result)
+        return gpusys_error_set(error, result, "%s: the queue pair's options are of another version", device);
+    if (options->flags & ~(GPUSYS_QP_PSN | GPUSYS_QP_GID_INDEX) || options->reserved)
+        return gpusys_error_set(error, -EINVAL, "%s: the queue pair's options: unknown flags %#x", device,
+                                options->flags);
+    if (options->psn >> 24 || options->service_level > 15 || options->ack_timeout > 31 ||
+        options->retry_count > 6 || options->rnr_retry > 7 || options->hop_limit > 255)
+        return gpusys_error_set(
+            error, -EINVAL,
+            "%s: the queue pair's options: PSN %#x of 24 bits, service level %u of 15, ACK "
+            "timeout %u of 31, retries %u of 6, RNR retries %u of 7, hop limit %u of 255",
+            device, options->psn, options->service_level, options->ack_timeout, options->retry_count,
+            options->rnr_retry, options->hop_limit);
+    uint32_t most =
+        verbs->info.max_requests < verbs->info.max_cqes ? verbs->info.max_requests : verbs->info.max_cqes;
+    if (options->depth > most)
+        return gpusys_error_set(error, -EINVAL, "%s: %u requests under way, and the device does %u", device,
+                                options->depth, most);
+    options->depth = options->depth ? options->depth : most < 128 ? most : 128;
+    options->inline_bytes = options->inline_bytes ? options->inline_bytes : 64;
+    options->ack_timeout = options->ack_timeout ? options->ack_timeout : 14;
+    options->retry_count = options->retry_count ? options->retry_count : 6;
+    options->rnr_retry = options->rnr_retry ? options->rnr_retry : 7;
+    options->hop_limit = options->hop_limit ? options->hop_limit : 64;
+    if (!(options->flags & GPUSYS_QP_PSN) && getrandom(&options->psn, sizeof options->psn, 0) < 0)
+        return gpusys_error_set_errno(error, -errno, "%s: a random PSN", device);
+    options->psn &= 0xFFFFFF;
+    return 0;
+}
+
+/* ---- making ---- */
+
+static int make_slots(struct gpusys_qp *qp)
+{
+    uint32_t size = 1;
+    while (size < qp->depth)
+        size *= 2;
+    qp->mask = size - 1;
+    qp->slots = calloc(size, sizeof *qp->slots);
+    for (unsigned i = 0; i < GS_QP_CHAIN; i++) {
+        qp->wrs[i].sg_list = &qp->sges[i];
+        qp->wrs[i].next = i + 1 < GS_QP_CHAIN ? &qp->wrs[i + 1] : NULL;
+    }
+    return qp->slots ? 0 : -ENOMEM;
+}
+
+/* An event queue that never blocks, and a completion queue with room for every request, signalled or not. */
+static int make_queue(struct gpusys_qp *qp)
+{
+    const struct gs_ibv *ibv = qp->verbs->ibv;
+    errno = 0;
+    qp->channel = ibv->create_comp_channel(qp->verbs->context);
+    if (!qp->channel)
+        return gs_ibv_errno(0);
+    int flags = fcntl(qp->channel->fd, F_GETFL);
+    if (flags < 0 || fcntl(qp->channel->fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return -errno;
+    errno = 0;
+    qp->cq = ibv->create_cq(qp->verbs->context, (int)qp->depth, NULL, qp->channel, 0);
+    return qp->cq ? 0 : gs_ibv_errno(0);
+}
+
+/* Some devices copy less into a request than asked for, some nothing, and say so by refusing. */
+static int make_pair(struct gpusys_qp *qp, struct gpusys_pd *pd)
+{
+    const struct gs_ibv *ibv = qp->verbs->ibv;
+    struct ibv_qp_init_attr attributes = {
+        .send_cq = qp->cq,
+        .recv_cq = qp->cq,
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = qp->depth, .max_send_sge = 1, .max_inline_data = qp->options.inline_bytes}};
+    struct ibv_qp_init_attr attempt = attributes;
+    errno = 0;
+    qp->qp = ibv->create_qp(pd->pd, &attempt);
+    if (!qp->qp && (errno == EINVAL || errno == ENOMEM)) {
+        attempt = attributes;
+        attempt.cap.max_inline_data = 0;
+        errno = 0;
+        qp->qp = ibv->create_qp(pd->pd, &attempt);
+    }
+    if (!qp->qp)
+        return gs_ibv_errno(0);
+    qp->inline_bytes = attempt.cap.max_inline_data < qp->options.inline_bytes ? attempt.cap.max_inline_data
+                                                                              : qp->options.inline_bytes;
+    return 0;
+}
+
+static int explain_making(const struct gpusys_qp *qp, int code, struct gpusys_error *error)
+{
+    const struct gpusys_port_info *info = &qp->verbs->info;
+    const char *part = !qp->channel ? "a completion channel"
+                       : !qp->cq    ? "a completion queue"
+                                    : "a queue pair";
+    gpusys_error_set_errno(error, code, "%s port %u: %s for %u requests", info->device, info->port, part,
+                           qp->depth);
+    gpusys_error_add_detail(error, "device", "at most %u queue pairs, %u requests each, %u completions",
+                            info->max_qps, info->max_requests, info->max_cqes);
+    if (code == -ENOMEM)
+        gpusys_error_set_hint(
+            error, "raise the limit on locked memory (ulimit -l), ask for a smaller depth, or look "
+                   "who holds queue pairs (rdma resource show qp)");
+    return code;
+}
+
+/* The GID that the peer is told: the port's, or the one asked for. */
+static int fill_local(struct gpusys_qp *qp, struct gpusys_error *error)
+{
+    const struct gpusys_verbs *verbs = qp->verbs;
+    struct gpusys_port_info port = {.size = sizeof port}, *info = &port;
+    struct gpusys_gid_info chosen = {.size = sizeof chosen};
+    gpusys_verbs_info(verbs, &port, &chosen); /* a copy: an event may change them any time */
+    qp->local = (struct gpusys_qp_end){.size = sizeof qp->local,
+                                       .qpn = qp->qp->qp_num,
+                                       .psn = qp->options.psn,
+                                       .lid = info->lid,
+                                       .link_layer = info->link_layer,
+                                       .mtu_bytes = info->mtu_bytes,
+                                       .reads_out = info->reads_out,
+                                       .reads_in = info->reads_in,
+                                       .gid_index = chosen.index,
+                                       .grh_required = info->grh_required};
+    if (qp->options.mtu_bytes && qp->options.mtu_bytes < info->mtu_bytes)
+        qp->local.mtu_bytes = gs_mtu_bytes(gs_mtu_enum(qp->options.mtu_bytes));
+    if (qp->local.mtu_bytes == 0)
+        return gpusys_error_set(error, -EINVAL, "%s: an MTU of %u is below the smallest there is, 256",
+                                info->device, qp->options.mtu_bytes);
+    memcpy(qp->local.gid, chosen.gid, sizeof qp->local.gid);
+    if (!(qp->options.flags & GPUSYS_QP_GID_INDEX))
+        return 0;
+    union ibv_gid gid;
+    static const union ibv_gid none;
+    if (qp->options.gid_index >= GS_GIDS_MAX ||
+        verbs->ibv->query_gid(verbs->context, (uint8_t)verbs->port, (int)qp->options.gid_index, &gid) ||
+        memcmp(&gid, &none, sizeof gid) == 0)
+        return gpusys_error_set(error, -EINVAL, "%s port %u: there is no GID %u", info->device, info->port,
+                                qp->options.gid_index);
+    memcpy(qp->local.gid, &gid, sizeof qp->local.gid);
+    qp->local.gid_index = qp->options.gid_index;
+    return 0;
+}
+
+int gpusys_qp_open(struct gpusys_qp **ret_qp, struct gpusys_pd *pd, const struct gpusys_qp_options *options,
+                   struct gpusys_error *error)
+{
+    struct gpusys_qp *qp = calloc(1, sizeof *qp);
+    if (!qp)
+        return gpusys_error_set_errno(error, -ENOMEM, "a queue pair");
+    qp->verbs = pd->verbs;
+    int result = take_options(&qp->options, options, qp->verbs, error);
+    if (!result) {
+        qp->depth = qp->options.depth;
+        qp->max_message_bytes = qp->verbs->info.max_message_bytes;
+        result = make_slots(qp);
+        if (!result)
+            result = make_queue(qp);
+        if (!result)
+            result = make_pair(qp, pd);
+        if (result)
+            explain_making(qp, result, error);
+    }
+    if (!result)
+        result = fill_local(qp, error);
+    if (!result)
+        result = gs_qp_to_init(qp, error);
+    if (result) {
+        gpusys_qp_close(qp);
+        return result;
+    }
+    *ret_qp = qp;
+    return 0;
+}
+
+int gpusys_qp_end(const struct gpusys_qp *qp, struct gpusys_qp_end *ret_end)
+{
+    struct gpusys_qp_end end = qp->local;
+    return gs_info_give(ret_end, &end, sizeof end);
+}
+
+int gpusys_qp_info(const struct gpusys_qp *qp, struct gpusys_qp_info *ret_info)
+{
+    struct gpusys_qp_info info = {.local = qp->local,
+                                  .remote = qp->remote,
+                                  .connected = qp->is_connected,
+                                  .mtu_bytes = qp->mtu_bytes,
+                                  .reads_out = qp->reads_out,
+                                  .reads_in = qp->reads_in,
+                                  .depth = qp->depth,
+                                  .inline_bytes = qp->inline_bytes,
+                                  .uses_grh = qp->uses_grh,
+                                  .outstanding = (uint32_t)(qp->tail - qp->head),
+                                  .dead = qp->dead ? qp->dead : qp->broken};
+    return gs_info_give(ret_info, &info, sizeof info);
+}
+
+/* ---- ending ---- */
+
+/* Every request under way comes back flushed. */
+static int reap(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions, uint32_t max,
+                uint32_t *ret_count, int64_t deadline_ns)
+{
+    struct gpusys_qp_completion scratch[16];
+    uint32_t count = 0;
+    int result = 0;
+    while (qp->head != qp->tail && !result) {
+        bool keep = ret_completions && count < max;
+        int got = gpusys_qp_poll(qp, keep ? ret_completions + count : scratch, keep ? max - count : 16);
+        if (got > 0) {
+            count += keep ? (uint32_t)got : 0;
+            continue;
+        }
+        struct pollfd fd = {.fd = qp->channel->fd, .events = POLLIN};
+        result = got < 0 ? got : gpusys_now_ns() >= deadline_ns ? -ETIMEDOUT : 0;
+        if (!result && gpusys_qp_arm(qp) == 0)
+            poll(&fd, 1, 1); /* an event that came just before, or none at all, costs a millisecond a round */
+    }
+    *ret_count = count;
+    return result;
+}
+
+int gpusys_qp_drain(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions, uint32_t max,
+                    uint32_t *ret_count, int64_t deadline_ns)
+{
+    uint32_t count = 0;
+    int result = gs_qp_to_error(qp);
+    if (!qp->dead)
+        qp->dead = -ECANCELED;
+    if (!result)
+        result = reap(qp, ret_completions, max, &count, deadline_ns);
+    if (ret_count)
+        *ret_count = count;
+    return result;
+}
+
+/* Destroying waits for every event to be acknowledged. */
+static void ack_events(struct gpusys_qp *qp)
+{
+    if (qp->events_unacked)
+        qp->verbs->ibv->ack_cq_events(qp->cq, qp->events_unacked);
+    qp->events_unacked = 0;
+}
+
+static void complain(const struct gpusys_qp *qp, const char *what, int result)
+{
+    if (result)
+        gs_log(GPUSYS_LOG_WARN, "%s: %s could not be destroyed: %s", qp->verbs->info.device, what,
+               strerrordesc_np(-gs_ibv_errno(result)));
+}
+
+void gpusys_qp_close(struct gpusys_qp *qp)
+{
+    if (!qp)
+        return;
+    const struct gs_ibv *ibv = qp->verbs->ibv;
+    if (qp->qp && qp->head != qp->tail && !qp->broken)
+        gpusys_qp_drain(qp, NULL, 0, NULL, gpusys_deadline_after(close_drain_ns));
+    if (qp->qp)
+        complain(qp, "a queue pair", ibv->destroy_qp(qp->qp));
+    if (qp->cq) {
+        ack_events(qp);
+        complain(qp, "a completion queue", ibv->destroy_cq(qp->cq));
+    }
+    if (qp->channel)
+        complain(qp, "a completion channel", ibv->destroy_comp_channel(qp->channel));
+    free(qp->slots);
+    free(qp);
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#include "remote/grant.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    PROBE_BYTES = 8192, /* longer than any MTU */
+    PAGE_BYTES = 4096,
+    COPY_PIECE_BYTES = 16 << 20,
+};
+
+/* A region on one port, in pieces of what the device registers at once. */
+struct registration {
+    struct gpusys_mr **mrs;
+    uint32_t n;
+    uint64_t piece_bytes;
+};
+
+/* A region that is registered on some ports. */
+struct keyed {
+    struct keyed *next;
+    struct gs_region *region; /* held */
+    void *map;                /* of a file: where it lies in memory; NULL: memory regions have their own */
+    void *copy;               /* of a file that cannot be registered where it lies */
+    struct registration ports[GS_PORTS_MAX];
+};
+
+struct gs_verbs_grant {
+    atomic_uint holders;
+    pthread_mutex_t lock;
+    struct gs_served_ports *ports;
+    struct gpusys_pd *pds[GS_PORTS_MAX];
+    struct gpusys_mr *probes[GS_PORTS_MAX];
+    void *probe;
+    struct keyed **buckets;
+    uint32_t n_buckets; /* a power of two */
+    uint32_t count;
+};
+
+/* ---- life ---- */
+
+int gs_verbs_grant_new(struct gs_verbs_grant **ret_grant, struct gs_served_ports *ports)
+{
+    enum { BUCKETS = 256 };
+    struct gs_verbs_grant *grant = calloc(1, sizeof *grant);
+    if (!grant)
+        return -ENOMEM;
+    grant->buckets = calloc(BUCKETS, sizeof *grant->buckets);
+    grant->probe = aligned_alloc(PAGE_BYTES, PROBE_BYTES);
+    if (!grant->buckets || !grant->probe || pthread_mutex_init(&grant->lock, NULL)) {
+        free(grant->buckets);
+        free(grant->probe);
+        free(grant);
+        return -ENOMEM;
+    }
+    memset(grant->probe, 0, PROBE_BYTES);
+    atomic_init(&grant->holders, 1);
+    grant->n_buckets = BUCKETS;
+    grant->ports = ports;
+    *ret_grant = grant;
+    return 0;
+}
+
+struct gs_verbs_grant *gs_verbs_grant_hold(struct gs_verbs_grant *grant)
+{
+    atomic_fetch_add(&grant->holders, 1);
+    return grant;
+}
+
+bool gs_verbs_grant_release(struct gs_verbs_grant *grant)
+{
+    return grant && atomic_fetch_sub(&grant->holders, 1) == 1;
+}
+
+static void drop_registration(struct gs_verbs_grant *grant, struct registration *registration)
+{
+    for (uint32_t i = 0; i < registration->n; i++) {
+        struct gpusys_mr_info info = {.size = sizeof info};
+        gpusys_mr_info(registration->mrs[i], &info);
+        atomic_fetch_sub(&grant->ports->keyed_bytes, info.length);
+        gpusys_mr_close(registration->mrs[i]);
+    }
+    free(registration->mrs);
+    *registration = (struct registration){0};
+}
+
+static void drop_keyed(struct gs_verbs_grant *grant, struct keyed *keyed)
+{
+    for (unsigned i = 0; i < GS_PORTS_MAX; i++)
+        drop_registration(grant, &keyed->ports[i]);
+    if (keyed->map)
+        munmap(keyed->map, (size_t)keyed->region->length);
+    if (keyed->copy) {
+        munmap(keyed->copy, (size_t)keyed->region->length);
+        atomic_fetch_sub(&grant->ports->copied_bytes, keyed->region->length);
+    }
+    gs_region_drop(keyed->region);
+    free(keyed);
+}
+
+void gs_verbs_grant_free(struct gs_verbs_grant *grant)
+{
+    for (uint32_t i = 0; i < grant->n_buckets; i++)
+        for (struct keyed *next; grant->buckets[i]; grant->buckets[i] = next) {
+            next = grant->buckets[i]->next;
+            drop_keyed(grant, grant->buckets[i]);
+        }
+    for (unsigned i = 0; i < GS_PORTS_MAX; i++) {
+        gpusys_mr_close(grant->probes[i]);
+        gpusys_pd_close(grant->pds[i]);
+    }
+    pthread_mutex_destroy(&grant->lock);
+    free(grant->buckets);
+    free(grant->probe);
+    free(grant);
+}
+
+/* ---- ports ---- */
+
+static int open_port(struct gs_verbs_grant *grant, unsigned port, struct gpusys_error *error)
+{
+    if (grant->probes[port])
+        return 0;
+    int result =
+        grant->pds[port] ? 0 : gpusys_pd_open(&grant->pds[port], grant->ports->at[port].verbs, error);
+    return result ? result
+                  : gpusys_mr_open(&grant->probes[port], grant->pds[port], grant->probe, PROBE_BYTES,
+                                   GPUSYS_MR_PEER_READ, error);
+}
+
+int gs_verbs_grant_port(struct gs_verbs_grant *grant, unsigned port, struct gpusys_pd **ret_pd,
+                        struct gs_railed *ret_probe, struct gpusys_error *error)
+{
+    pthread_mutex_lock(&grant->lock);
+    int result = open_port(grant, port, error);
+    pthread_mutex_unlock(&grant->lock);
+    if (result)
+        return result;
+    struct gpusys_mr_info info = {.size = sizeof info};
+    gpusys_mr_info(grant->probes[port], &info);
+    ret_probe->probe = (struct gs_key_entry){.base = info.address, .rkey = info.rkey};
+    ret_probe->probe_bytes = PROBE_BYTES;
+    *ret_pd = grant->pds[port];
+    return 0;
+}
+
+/* ---- the regions: all under the lock ---- */
+
+static struct keyed **bucket_of(const struct gs_verbs_grant *grant, const struct gs_region *region)
+{
+    return &grant->buckets[region->number & (grant->n_buckets - 1)];
+}
+
+static void grow(struct gs_verbs_grant *grant)
+{
+    struct gs_verbs_grant wider = {.n_buckets = 4 * grant->n_buckets};
+    wider.buckets = calloc(wider.n_buckets, sizeof *wider.buckets);
+    if (!wider.buckets)
+        return; /* the chains get longer */
+    for (uint32_t i = 0; i < grant->n_buckets; i++)
+        for (struct keyed *keyed = grant->buckets[i], *next; keyed; keyed = next) {
+            struct keyed **bucket = bucket_of(&wider, keyed->region);
+            next = keyed->next;
+            keyed->next = *bucket;
+            *bucket = keyed;
+        }
+    free(grant->buckets);
+    grant->buckets = wider.buckets;
+    grant->n_buckets = wider.n_buckets;
+}
+
+static struct keyed *find(const struct gs_verbs_grant *grant, const struct gs_region *region)
+{
+    struct keyed *keyed = *bucket_of(grant, region);
+    while (keyed && keyed->region != region)
+        keyed = keyed->next;
+    return keyed;
+}
+
+/* ---- a file's memory ---- */
+
+static int map_file(struct keyed *keyed)
+{
+    struct gs_region *region = keyed->region;
+    int fd, result = gs_file_pin(region->files, &region->file, &fd);
+    if (result)
+        return result;
+    void *map = mmap(NULL, (size_t)region->length, PROT_READ, MAP_SHARED, fd, 0);
+    result = map == MAP_FAILED ? -errno : gs_file_check(&region->file, fd);
+    gs_file_unpin(region->files, &region->file);
+    if (result && map != MAP_FAILED)
+        munmap(map, (size_t)region->length);
+    if (!result)
+        keyed->map = map;
+    return result;
+}
+
+static uint64_t available_bytes(void)
+{
+    unsigned long long kib = 0;
+    char line[128];
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1)
+        ;
+    if (file)
+        fclose(file);
+    return (uint64_t)kib * 1024;
+}
+
+static int fill_copy(struct gs_region *region, char *copy)
+{
+    int fd, result = gs_file_pin(region->files, &region->file, &fd);
+    if (result)
+        return result;
+    for (uint64_t at = 0; at < region->length && !result;) {
+        uint64_t left = region->length - at, piece = left < COPY_PIECE_BYTES ? left : COPY_PIECE_BYTES;
+        result = gs_region_pread(region, fd, copy + at, (size_t)piece, at);
+        at += piece;
+    }
+    gs_file_unpin(region->files, &region->file);
+    return result;
+}
+
+static int copy_file(struct gs_verbs_grant *grant, struct keyed *keyed, struct gpusys_error *error)
+{
+    struct gs_region *region = keyed->region;
+    uint64_t available = available_bytes();
+    if (region->length > available / 8 * 7) {
+        gpusys_error_set(
+            error, -ENOMEM,
+            "\"%s\" has %llu bytes and cannot be registered where it lies; a copy would not fit into "
+            "the %llu bytes of memory that are available",
+            region->name, (unsigned long long)region->length, (unsigned long long)available);
+        return -ENOMEM;
+    }
+    void *copy =
+        mmap(NULL, (size_t)region->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED)
+        return gpusys_error_set_errno(error, -errno, "\"%s\": a copy of %llu bytes", region->name,
+                                      (unsigned long long)region->length);
+    int result = fill_copy(region, copy);
+    if (result) {
+        munmap(copy, (size_t)region->length);
+        return gpusys_error_set_errno(error, result, "\"%s\"", region->name);
+    }
+    keyed->copy = copy;
+    atomic_fetch_add(&grant->ports->copied_bytes, region->length);
+    gs_log(GPUSYS_LOG_INFO,
+           "\"%s\" is copied into memory (%llu bytes): this kernel cannot register it where it lies",
+           region->name, (unsigned long long)region->length);
+    return 0;
+}
+
+/* ---- registering ---- */
+
+static char *memory_of(const struct keyed *keyed)
+{
+    return keyed->copy ? keyed->copy : keyed->map ? keyed->map : keyed->region->memory.map;
+}
+
+static int register_pieces(struct gs_verbs_grant *grant, unsigned port, struct keyed *keyed,
+                           struct gpusys_error *error)
+{
+    struct registration *registration = &keyed->ports[port];
+    uint64_t length = keyed->region->length,
+             most = grant->ports->at[port].info.max_mr_bytes & ~(uint64_t)(PAGE_BYTES - 1);
+    uint64_t piece = most == 0 || length <= most ? length : most;
+    uint64_t count = (length - 1) / piece + 1;
+    bool writable = keyed->region->access & GPUSYS_ACCESS_WRITE;
+    if (count > GS_KEYS_MAX)
+        return gpusys_error_set(
+            error, -EMSGSIZE,
+            "\"%s\": %llu bytes would be %llu registrations of the %llu bytes that %s registers "
+            "at once, and %d are possible",
+            keyed->region->name, (unsigned long long)length, (unsigned long long)count,
+            (unsigned long long)most, grant->ports->at[port].info.device, GS_KEYS_MAX);
+    registration->mrs = calloc((size_t)count, sizeof *registration->mrs);
+    if (!registration->mrs)
+        return gpusys_error_set_errno(error, -ENOMEM, "\"%s\"", keyed->region->name);
+    registration->piece_bytes = piece;
+    int result = 0;
+    for (uint64_t at = 0; at < length && !result; at += piece) {
+        uint64_t bytes = length - at < piece ? length - at : piece;
+        result = gpusys_mr_open(&registration->mrs[registration->n], grant->pds[port], memory_of(keyed) + at,
+                                bytes, writable ? GPUSYS_MR_PEER_READ_WRITE : GPUSYS_MR_PEER_READ, error);
+        registration->n += !result;
+        atomic_fetch_add(&grant->ports->keyed_bytes, result ? 0 : bytes);
+    }
+    if (result)
+        drop_registration(grant, registration);
+    return result;
+}
+
+/* What a kernel answers that cannot pin the page cache for a device. */
+static bool cannot_pin(int result)
+{
+    return result == -EFAULT || result == -EOPNOTSUPP || result == -EPERM || result == -EINVAL;
+}
+
+static int make_registration(struct gs_verbs_grant *grant, unsigned port, struct keyed *keyed,
+                             struct gpusys_error *error)
+{
+    bool is_file = gs_region_is_file(keyed->region);
+    int result = open_port(grant, port, error);
+    if (!result && is_file && !keyed->map && !keyed->copy && (result = map_file(keyed)) != 0)
+        gpusys_error_set_errno(error, result, "\"%s\"", keyed->region->name);
+    if (!result)
+        result = register_pieces(grant, port, keyed, error);
+    if (cannot_pin(result) && keyed->map && !keyed->copy) {
+        result = copy_file(grant, keyed, error);
+        if (!result)
+            result = register_pieces(grant, port, keyed, error);
+    }
+    return result;
+}
+
+static struct keyed *add(struct gs_verbs_grant *grant, struct gs_region *region)
+{
+    struct keyed *keyed = calloc(1, sizeof *keyed);
+    if (!keyed)
+        return NULL;
+    if (++grant->count > 2 * grant->n_buckets)
+        grow(grant);
+    struct keyed **bucket = bucket_of(grant, region);
+    keyed->region = gs_region_hold(region);
+    keyed->next = *bucket;
+    *bucket = keyed;
+    return keyed;
+}
+
+/* A file that changed since it was registered is refused like any other that changed. */
+static int check_same(struct gs_region *region, struct gpusys_error *error)
+{
+    int fd, result = gs_region_is_file(region) ? gs_file_pin(region->files, &region->file, &fd) : 0;
+    if (!result && gs_region_is_file(region)) {
+        result = gs_file_check(&region->file, fd);
+        gs_file_unpin(region->files, &region->file);
+    }
+    return result ? gpusys_error_set_errno(error, result, "\"%s\"", region->name) : 0;
+}
+
+static int list_keys(const struct keyed *keyed, unsigned port, struct gs_keyed *ret_keyed,
+                     struct gs_key_entry **ret_keys)
+{
+    const struct registration *registration = &keyed->ports[port];
+    struct gs_key_entry *keys = calloc(registration->n, sizeof *keys);
+    if (!keys)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < registration->n; i++) {
+        struct gpusys_mr_info info = {.size = sizeof info};
+        gpusys_mr_info(registration->mrs[i], &info);
+        keys[i] = (struct gs_key_entry){.base = info.address, .rkey = info.rkey};
+    }
+    *ret_keyed = (struct gs_keyed){.region = keyed->region->number,
+                                   .place = keyed->copy ? GPUSYS_PLACE_COPY : keyed->region->place,
+                                   .piece_bytes = registration->piece_bytes,
+                                   .n_keys = registration->n};
+    *ret_keys = keys;
+    return 0;
+}
+
+int gs_verbs_grant_keys(struct gs_verbs_grant *grant, unsigned port, struct gs_region *region,
+                        struct gs_keyed *ret_keyed, struct gs_key_entry **ret_keys,
+                        struct gpusys_error *error)
+{
+    int result = check_same(region, error);
+    if (result)
+        return result;
+    pthread_mutex_lock(&grant->lock);
+    struct keyed *keyed = find(grant, region) ?: add(grant, region);
+    if (!keyed)
+        result = gpusys_error_set_errno(error, -ENOMEM, "\"%s\"", region->name);
+    else if (keyed->ports[port].n == 0)
+        result = make_registration(grant, port, keyed, error);
+    if (!result)
+        result = list_keys(keyed, port, ret_keyed, ret_keys);
+    pthread_mutex_unlock(&grant->lock);
+    return result;
+}
+
+void gs_verbs_grant_forget(struct gs_verbs_grant *grant, const struct gs_region *region)
+{
+    struct keyed **link, *keyed = NULL;
+    if (!grant)
+        return;
+    pthread_mutex_lock(&grant->lock);
+    for (link = bucket_of(grant, region); *link && !keyed;)
+        if ((*link)->region == region) {
+            keyed = *link;
+            *link = keyed->next;
+            grant->count--;
+        } else {
+            link = &(*link)->next;
+        }
+    pthread_mutex_unlock(&grant->lock);
+    if (keyed)
+        drop_keyed(grant, keyed);
+}

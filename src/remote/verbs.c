@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A remote's RDMA ports: opened, paired with the peer's, told of the caller's memory and the peer's keys. */
+#include "rail/verbs_rail.h"
+#include "remote/client.h"
+
+#include "base/address.h"
+#include "base/log.h"
+#include "base/options.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+
+/* ---- opening ---- */
+
+static int open_end(struct gpusys_remote *remote, const char *device, const char *local_address,
+                    struct gpusys_error *error)
+{
+    struct gpusys_verbs_options options = {
+        .size = sizeof options, .device = device, .local_address = local_address};
+    int result = gs_verbs_end_open(&remote->ends[remote->n_ends], &options, error);
+    remote->n_ends += !result;
+    return result;
+}
+
+/* Every port that can be used; those that cannot are the business of gpusys rails. */
+static int open_all(struct gpusys_remote *remote, const char *local_address, struct gpusys_error *error)
+{
+    struct gpusys_ports *ports;
+    struct gpusys_error fault = {0};
+    int result = gpusys_ports_new(&ports, local_address, NULL, error);
+    if (result)
+        return result;
+    result = -ENETDOWN;
+    for (uint32_t i = 0; i < gpusys_ports_count(ports) && remote->n_ends < GS_RAILS_MAX; i++) {
+        struct gpusys_port_info info = {.size = sizeof info};
+        char name[96];
+        gpusys_ports_port(ports, i, &info);
+        snprintf(name, sizeof name, "%s:%u", info.device, info.port);
+        if (!info.problem[0] && open_end(remote, name, local_address, &fault))
+            gs_log(GPUSYS_LOG_WARN, "%s", fault.message);
+        else if (info.problem[0])
+            snprintf(fault.message, sizeof fault.message, "%s: %s", name, info.problem);
+    }
+    gpusys_ports_free(ports);
+    return remote->n_ends ? 0
+                          : gpusys_error_set(error, result, "no RDMA port can be used: %s", fault.message);
+}
+
+/* Our end of the control connection; NULL over a Unix socket. */
+static const char *local_address(const struct gpusys_remote *remote, char text[GS_ADDRESS_BYTES])
+{
+    int fd = gpusys_stream_fd(remote->channel.stream);
+    return gs_address_of_self(fd, text) == 0 && strncmp(text, "unix:", 5) != 0 ? text : NULL;
+}
+
+int gs_verbs_open_ends(struct gpusys_remote *remote, const struct gpusys_remote_options *options,
+                       struct gpusys_error *error)
+{
+    char text[GS_ADDRESS_BYTES];
+    const char *local = local_address(remote, text);
+    int result = options->n_devices ? 0 : open_all(remote, local, error);
+    for (uint32_t i = 0; i < options->n_devices && !result; i++)
+        result = open_end(remote, options->devices[i], local, error);
+    return result;
+}
+
+unsigned gs_verbs_find_pairs(struct gpusys_remote *remote, char *why_not, size_t why_bytes)
+{
+    char text[GS_ADDRESS_BYTES];
+    if (remote->n_ends == 0)
+        return 0;
+    if (remote->n_offers == 0) {
+        snprintf(why_not, why_bytes, "the peer offers no RDMA port");
+        return 0;
+    }
+    remote->n_pairs = gs_verbs_pair(remote->ends, remote->n_ends, remote->offers, remote->n_offers,
+                                    local_address(remote, text), remote->pairs);
+    for (unsigned i = 0; i < remote->n_pairs; i++)
+        remote->pairs[i].keys = &remote->keyrings[i];
+    if (remote->n_pairs == 0)
+        snprintf(why_not, why_bytes,
+                 "none of %u RDMA ports here goes with one of %u at the peer (link layer, GIDs)",
+                 remote->n_ends, remote->n_offers);
+    return remote->n_pairs;
+}
+
+void gs_verbs_close(struct gpusys_remote *remote)
+{
+    for (unsigned i = 0; i < remote->n_pairs; i++) {
+        gs_verbs_end_drop(remote->pairs[i].end);
+        gs_keyring_free(&remote->keyrings[i]);
+    }
+    for (unsigned i = 0; i < remote->n_ends; i++)
+        gs_verbs_end_drop(remote->ends[i]);
+    remote->n_pairs = remote->n_ends = 0;
+}
+
+/* ---- keys ---- */
+
+/* The peer's own refusal is final; a rail that could not ask is dead. */
+static bool is_refusal(int error)
+{
+    return error == -EACCES || error == -ENOENT || error == -ESTALE || error == -ERANGE || error == -EIO ||
+           error == -EDQUOT || error == -EOPNOTSUPP || error == -ENOSPC;
+}
+
+int gs_verbs_prepare(struct gpusys_remote *remote, uint32_t region, int64_t deadline_ns)
+{
+    struct gpusys_error error;
+    for (unsigned i = 0; i < remote->n_lanes; i++) {
+        struct gs_lane *lane = &remote->lanes[i];
+        if (!lane->rail || gs_verbs_rail_has_key(lane->rail, region))
+            continue;
+        int result = gs_remote_prepare(remote, lane, region, deadline_ns, &error);
+        if (result)
+            gs_log(GPUSYS_LOG_WARN, "%s", error.message);
+        if (result && is_refusal(result))
+            return result;
+        if (result)
+            gs_lane_died(remote, lane, result);
+    }
+    return remote->dead ? -ENOTCONN : 0;
+}
+
+void gs_verbs_forget_region(struct gpusys_remote *remote, uint32_t region)
+{
+    for (unsigned i = 0; i < remote->n_pairs; i++)
+        gs_keyring_forget(&remote->keyrings[i], region);
+}
+
+/* ---- the caller's memory ---- */
+
+int gpusys_remote_register(struct gpusys_remote *remote, void *address, uint64_t length,
+                           struct gpusys_error *error)
+{
+    int result = 0;
+    if (remote->transport != GPUSYS_TRANSPORT_VERBS)
+        return 0;
+    for (unsigned i = 0; i < remote->n_ends && !result; i++)
+        result = gs_verbs_end_register(remote->ends[i], address, length, error);
+    if (result)
+        gpusys_remote_unregister(remote, address);
+    return result;
+}
+
+void gpusys_remote_unregister(struct gpusys_remote *remote, void *address)
+{
+    for (unsigned i = 0; i < remote->n_ends; i++)
+        gs_verbs_end_forget(remote->ends[i], address);
+}
+
+/* ---- what there is ---- */
+
+static void gid_text(char *text, size_t size, const uint8_t gid[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xFF, [11] = 0xFF};
+    bool is_ipv4 = memcmp(gid, mapped, sizeof mapped) == 0;
+    if (!inet_ntop(is_ipv4 ? AF_INET : AF_INET6, is_ipv4 ? gid + 12 : gid, text, (socklen_t)size))
+        text[0] = 0;
+}
+
+static void describe(const struct gs_lane *lane, struct gpusys_rail_info *info)
+{
+    struct gpusys_qp_info qp = {.size = sizeof qp};
+    const struct gs_verbs_end *end = lane->pair ? lane->pair->end : gs_verbs_rail_end(lane->rail);
+    info->local_numa_node = info->remote_numa_node = -1;
+    if (end) {
+        snprintf(info->local_device, sizeof info->local_device, "%s", end->port.device);
+        info->local_port = end->port.port;
+        info->link_layer = end->port.link_layer;
+        info->local_numa_node = end->port.numa_node;
+    }
+    if (lane->pair) {
+        memcpy(info->remote_device, lane->pair->peer.device, sizeof lane->pair->peer.device);
+        info->remote_numa_node = lane->pair->peer.numa_node;
+        info->same_subnet = lane->pair->same_subnet;
+    }
+    if (!lane->rail || gs_verbs_rail_info(lane->rail, &qp))
+        return;
+    gid_text(info->local_gid, sizeof info->local_gid, qp.local.gid);
+    gid_text(info->remote_gid, sizeof info->remote_gid, qp.remote.gid);
+    info->local_gid_index = qp.local.gid_index;
+    info->remote_gid_index = qp.remote.gid_index;
+    info->local_mtu_bytes = qp.local.mtu_bytes;
+    info->remote_mtu_bytes = qp.remote.mtu_bytes;
+    info->mtu_bytes = qp.mtu_bytes;
+    info->reads_out = qp.reads_out;
+}
+
+int gpusys_remote_rail(const struct gpusys_remote *remote, uint32_t rail, struct gpusys_rail_info *ret_info)
+{
+    if (rail >= remote->n_lanes)
+        return -ENOENT;
+    const struct gs_lane *lane = &remote->lanes[rail];
+    struct gpusys_rail_info info = {
+        .transport = lane->ops->transport, .is_up = lane->rail != NULL, .bytes = lane->bytes};
+    if (lane->ops == &gs_rail_verbs)
+        describe(lane, &info);
+    return gs_info_give(ret_info, &info, sizeof info);
+}
