@@ -18,7 +18,7 @@ $(BUILD)/build.ninja:
 
 # Debian packages, from the list deps/debian.txt; quick when they are installed.
 deps:
-	@deps/install build test
+	@deps/install build test vm
 
 demo:
 	@deps/install build
