@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <gpusys/deadline.h>
+#include <gpusys/field.h>
 #include <string.h>
 
 static const uint64_t most_faulted_in = UINT64_C(4) << 30;
@@ -122,19 +123,57 @@ static int prepare(struct bench_target *target, const struct bench_wishes *wishe
     return code ? code : touch(target, wishes->timeout_ns, error);
 }
 
+static int open_own(struct gpusys_remote **ret_remote, const char *address, const struct bench_wishes *wishes,
+                    struct gpusys_error *error)
+{
+    struct gpusys_remote_options options = {.size = sizeof options,
+                                            .timeout_ns = wishes->timeout_ns,
+                                            .require = wishes->require,
+                                            .cookie_file = wishes->cookie,
+                                            .devices = wishes->devices,
+                                            .n_devices = wishes->n_devices,
+                                            .n_rails = wishes->n_rails};
+    return gpusys_remote_open(ret_remote, address, &options, error);
+}
+
+static int open_cache(struct gpusys_remote **ret_remote, const char *address,
+                      const struct bench_wishes *wishes, struct gpusys_error *error)
+{
+    struct gpusys_field_options options = {.size = sizeof options,
+                                           .timeout_ns = wishes->timeout_ns,
+                                           .require = wishes->require,
+                                           .devices = wishes->devices,
+                                           .n_devices = wishes->n_devices,
+                                           .n_rails = wishes->n_rails};
+    return gpusys_cache_open(ret_remote, address, GPUSYS_CACHE_KV, wishes->arena_bytes, &options, error);
+}
+
+/* The arena is there already: region 0. */
+static int prepare_cache(struct bench_target *target, const struct bench_wishes *wishes,
+                         struct gpusys_error *error)
+{
+    char size[QUANTITY_BYTES];
+    target->info.size = sizeof target->info;
+    int code = gpusys_remote_info(target->remote, &target->info);
+    if (!code)
+        code = region_info(target, 0, &target->region);
+    if (code)
+        return gpusys_error_set_errno(error, code, "cannot describe the session");
+    snprintf(target->name, sizeof target->name, "a cache peer's arena of %s",
+             quantity_of_bytes(size, target->region.length));
+    return touch(target, wishes->timeout_ns, error);
+}
+
 int bench_target_open(struct bench_target *ret_target, const char *address, const struct bench_wishes *wishes,
                       struct gpusys_error *error)
 {
     struct bench_target target = {0};
-    struct gpusys_remote_options options = {.size = sizeof options,
-                                            .timeout_ns = wishes->timeout_ns,
-                                            .require = wishes->require,
-                                            .cookie_file = wishes->cookie};
     int64_t start = gpusys_now_ns();
-    int code = gpusys_remote_open(&target.remote, address, &options, error);
+    int code = wishes->cache ? open_cache(&target.remote, address, wishes, error)
+                             : open_own(&target.remote, address, wishes, error);
     if (code)
         return code;
-    code = prepare(&target, wishes, error);
+    code = wishes->cache ? prepare_cache(&target, wishes, error) : prepare(&target, wishes, error);
     target.setup_ns = gpusys_now_ns() - start;
     if (code)
         bench_target_close(&target);

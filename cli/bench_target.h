@@ -18,8 +18,11 @@ struct bench_wishes {
     const char *region; /* its name; NULL: an arena, or else the largest region that can be read */
     bool write;         /* must be writable */
     uint64_t arena_bytes;
-    const char *cookie; /* the file; NULL: where it usually is */
-    uint32_t require;   /* enum gpusys_transport */
+    const char *cookie;         /* the file; NULL: where it usually is */
+    uint32_t require;           /* enum gpusys_transport */
+    bool cache;                 /* a cache peer of the field: an arena of arena_bytes */
+    const char *const *devices; /* RDMA; NULL: every port that is up */
+    uint32_t n_devices, n_rails;
     int64_t timeout_ns;
 };
 

@@ -3,6 +3,7 @@
 #include "bench_local.h"
 #include "bench_report.h"
 #include "command.h"
+#include "field.h"
 #include "interrupt.h"
 #include "output.h"
 #include "quantity.h"
@@ -20,8 +21,9 @@ enum {
 };
 
 struct bench_options {
-    struct string_list sizes, depths;
-    const char *region, *require, *cookie;
+    struct string_list sizes, depths, devices;
+    const char *region, *require, *cookie, *dialect;
+    uint64_t arena_bytes, n_rails;
     int64_t time_ns;
     bool local, json, read, write, sequential;
 };
@@ -46,6 +48,12 @@ static const struct option rows[] = {
     {"time", 0, "DURATION", OPTION_DURATION, OPTION(time_ns),
      "measure each line of the table so long (400ms)"},
     {"json", 0, NULL, OPTION_FLAG, OPTION(json), "print JSON"},
+    {"arena", 0, "BYTES", OPTION_BYTES, OPTION(arena_bytes), "ask for an arena of this size (128M)"},
+    {"device", 0, "DEV,...", OPTION_LIST, OPTION(devices),
+     "the RDMA devices to use, in this order (default: every port that is up)"},
+    {"rails", 0, "N", OPTION_U64, OPTION(n_rails), "use so many RDMA rails, 1 to 8"},
+    {"dialect", 0, "DIALECT", OPTION_STRING, OPTION(dialect),
+     "measure a peer of the field: cache; reading and writing"},
 };
 
 /* What was asked for, understood. */
@@ -91,7 +99,7 @@ static int make_plan(struct plan *plan, const struct call *call)
     plan->timeout_ns = call->settings->timeout_ns < 0 ? 10000000000 : call->settings->timeout_ns;
     if (options->read || !options->write)
         plan->ops[plan->n_ops++] = GPUSYS_OP_READ;
-    if (options->write)
+    if (options->write || (options->dialect && !options->read))
         plan->ops[plan->n_ops++] = GPUSYS_OP_WRITE;
     if (parse_list("sizes", &options->sizes, sizes, quantity_parse_bytes, UINT64_C(1) << 30, plan->sizes,
                    &plan->n_sizes) ||
@@ -156,6 +164,7 @@ static int measure_target(const struct plan *plan, struct bench_target *target, 
     run.results = results;
     int error = gpusys_memory_alloc(&buffer, plan->most_bytes, &run.pages);
     if (!error) {
+        gpusys_remote_register(target->remote, buffer, plan->most_bytes, NULL); /* without it: slower */
         if (!plan->runs)
             bench_heading_print(&run);
         struct bench_range range = {.remote = target->remote,
@@ -175,6 +184,13 @@ static int measure_target(const struct plan *plan, struct bench_target *target, 
     return error;
 }
 
+static uint64_t arena_bytes(const struct plan *plan)
+{
+    if (plan->options->arena_bytes)
+        return plan->options->arena_bytes;
+    return plan->most_bytes > ARENA_BYTES ? plan->most_bytes : ARENA_BYTES;
+}
+
 static enum exit_code measure(const struct plan *plan, const char *address, const char *peer,
                               uint32_t require)
 {
@@ -182,15 +198,18 @@ static enum exit_code measure(const struct plan *plan, const char *address, cons
     struct bench_target target;
     struct bench_wishes wishes = {.region = plan->options->region,
                                   .write = plan->options->write,
-                                  .arena_bytes =
-                                      plan->most_bytes > ARENA_BYTES ? plan->most_bytes : ARENA_BYTES,
+                                  .arena_bytes = arena_bytes(plan),
                                   .require = require,
                                   .cookie = plan->options->cookie,
+                                  .cache = plan->options->dialect != NULL,
+                                  .devices = (const char *const *)plan->options->devices.items,
+                                  .n_devices = (uint32_t)plan->options->devices.count,
+                                  .n_rails = (uint32_t)plan->options->n_rails,
                                   .timeout_ns = plan->timeout_ns};
     int code = bench_target_open(&target, address, &wishes, &error);
     if (code) {
         report_error(&error);
-        return exit_code_of(code);
+        return field_exit_code(code, wishes.cache || require == GPUSYS_TRANSPORT_VERBS);
     }
     code = measure_target(plan, &target, peer);
     if (code == -ENODATA)
@@ -209,7 +228,7 @@ static enum exit_code measure_local(const struct plan *plan, uint32_t require)
     struct bench_local local;
     enum exit_code worst = EXIT_DONE;
     /* twice what one session takes: the first one's may be gone a moment after the second has begun */
-    if (bench_local_start(&local, 2 * (plan->most_bytes > ARENA_BYTES ? plan->most_bytes : ARENA_BYTES)))
+    if (bench_local_start(&local, 2 * arena_bytes(plan)))
         return EXIT_FAILED;
     for (size_t i = 0; i < (require ? 1 : 2) && !interrupt_caught(); i++) {
         if (i && !plan->runs)
@@ -233,6 +252,23 @@ static int print_json(json_t *runs)
     return json_print(document);
 }
 
+/* What does not go together; NULL: it does. */
+static const char *misuse(const struct call *call)
+{
+    const struct bench_options *options = call->options;
+    if (options->local == (call->n_operands == 1))
+        return "either a peer's address or --local is wanted";
+    if (options->n_rails > 8)
+        return "--rails takes 1 to 8";
+    if (!options->dialect)
+        return NULL;
+    if (gpusys_field_kind_parse(options->dialect) != GPUSYS_FIELD_CACHE)
+        return "--dialect takes cache";
+    if (options->local || options->region || options->cookie)
+        return "the cache dialect has no --local, --region and --cookie";
+    return NULL;
+}
+
 static enum exit_code run(const struct call *call)
 {
     struct plan plan;
@@ -240,8 +276,8 @@ static enum exit_code run(const struct call *call)
     int require = options->require ? gpusys_transport_parse(options->require) : GPUSYS_TRANSPORT_ANY;
     if (require < 0)
         return command_misused(&command_bench, "--require takes shm, tcp or verbs");
-    if (options->local == (call->n_operands == 1))
-        return command_misused(&command_bench, "either a peer's address or --local is wanted");
+    if (misuse(call))
+        return command_misused(&command_bench, misuse(call));
     if (make_plan(&plan, call))
         return EXIT_USAGE;
     plan.runs = options->json ? json_array() : NULL;
@@ -273,6 +309,8 @@ const struct command command_bench = {
         "can be read. Up to 32 small operations are submitted together, never more than half the depth; at "
         "depth "
         "1 each is a plain read or write. Operations below half a microsecond are timed in groups of 64.\n"
+        "\n"
+        "With --dialect cache the peer is one of the field's, over RDMA.\n"
         "\n"
         "    gpusys bench --local\n"
         "    gpusys bench host:7471 --require tcp --sizes 4K,1M --depths 1,16",

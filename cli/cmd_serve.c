@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* gpusys serve: offer files and memory to other processes and hosts until told to stop. */
 #include "command.h"
+#include "field.h"
 #include "interrupt.h"
 #include "output.h"
 #include "quantity.h"
@@ -16,7 +17,10 @@
 struct serve_options {
     const char *listen;
     const char *cookie;
+    const char *dialect;
+    struct string_list devices;
     uint64_t arena_bytes;
+    uint64_t max_arena_bytes;
     uint64_t threads;
     bool follow;
     bool insecure;
@@ -37,6 +41,12 @@ static const struct option rows[] = {
     {"threads", 0, "N", OPTION_U64, OPTION(threads), "threads that serve (default: one per core, at most 8)"},
     {"cookie", 0, "FILE", OPTION_STRING, OPTION(cookie),
      "where to put the cookie (default: the runtime directory)"},
+    {"device", 0, "DEV,...", OPTION_LIST, OPTION(devices),
+     "the RDMA devices to offer, in this order (default: every port that is up)"},
+    {"dialect", 0, "DIALECT", OPTION_STRING, OPTION(dialect),
+     "be a peer of the field instead: weights, cache or experts"},
+    {"max-arena", 0, "BYTES", OPTION_BYTES, OPTION(max_arena_bytes),
+     "cache: what all arenas together may take (default: a quarter of the memory)"},
 };
 
 /* Every client and every file takes a descriptor; the soft limit is low for the sake of select(2) only. */
@@ -57,7 +67,9 @@ static int open_peer(struct gpusys_peer **ret_peer, const struct serve_options *
                                        .cookie_file = options->cookie,
                                        .flags = options->insecure ? GPUSYS_PEER_INSECURE : 0,
                                        .threads = (uint32_t)options->threads,
-                                       .arena_bytes = options->arena_bytes};
+                                       .arena_bytes = options->arena_bytes,
+                                       .devices = (const char *const *)options->devices.items,
+                                       .n_devices = (uint32_t)options->devices.count};
     return gpusys_peer_open(ret_peer, &peer, error);
 }
 
@@ -120,11 +132,60 @@ static enum exit_code serve(struct gpusys_peer *peer, const struct call *call, i
     return EXIT_DONE;
 }
 
+/* What does not go together; NULL: it does. */
+static const char *misuse_of_dialect(const struct call *call, int kind)
+{
+    const struct serve_options *options = call->options;
+    if (kind < 0)
+        return "--dialect takes weights, cache or experts";
+    if (options->cookie || options->arena_bytes || options->threads)
+        return "the dialects of the field have no --cookie, --arena and --threads";
+    if (options->max_arena_bytes && kind != GPUSYS_FIELD_CACHE)
+        return "--max-arena is for the cache dialect";
+    if (kind == GPUSYS_FIELD_WEIGHTS && call->n_operands == 0)
+        return "nothing to serve: name a model's directory";
+    if (kind == GPUSYS_FIELD_CACHE && call->n_operands != 0)
+        return "the cache dialect serves no files";
+    if (kind == GPUSYS_FIELD_EXPERTS && call->n_operands != 1)
+        return "the experts dialect serves one directory";
+    return NULL;
+}
+
+static enum exit_code run_dialect(const struct call *call)
+{
+    const struct serve_options *options = call->options;
+    int kind = gpusys_field_kind_parse(options->dialect);
+    const char *misuse = misuse_of_dialect(call, kind);
+    if (misuse)
+        return command_misused(&command_serve, misuse);
+    int event = interrupt_catch();
+    if (event < 0) {
+        report("cannot wait for signals: %s", strerror(-event));
+        return EXIT_FAILED;
+    }
+    raise_descriptor_limit();
+    struct field_serving serving = {.listen = options->listen,
+                                    .kind = (uint32_t)kind,
+                                    .folders = call->operands,
+                                    .n_folders = call->n_operands,
+                                    .follow = options->follow,
+                                    .insecure = options->insecure,
+                                    .quiet = call->settings->quiet,
+                                    .max_arena_bytes = options->max_arena_bytes,
+                                    .devices = (const char *const *)options->devices.items,
+                                    .n_devices = (uint32_t)options->devices.count};
+    return field_serve(&serving, event);
+}
+
 static enum exit_code run(const struct call *call)
 {
     const struct serve_options *options = call->options;
     struct gpusys_error error = {0};
     struct gpusys_peer *peer;
+    if (options->dialect)
+        return run_dialect(call);
+    if (options->max_arena_bytes)
+        return command_misused(&command_serve, "--max-arena is for --dialect cache");
     if (call->n_operands == 0 && options->arena_bytes == 0)
         return command_misused(&command_serve, "nothing to serve: name a PATH, or give --arena");
     if (options->threads > 64)
@@ -148,20 +209,28 @@ const struct command command_serve = {
     .name = "serve",
     .summary = "offer files, directories and memory to clients",
     .operands = "[PATH...]",
-    .description = "Serves each PATH, a file or a directory with all that is below it, until SIGINT or "
-                   "SIGTERM. Clients read them with gpusys pull, or with the library. The first line on "
-                   "stdout says where it listens, once it does.\n"
-                   "\n"
-                   "Served files are opened for reading only, and should not change: one that does is "
-                   "refused from then on. A symbolic link below PATH is an error without --follow.\n"
-                   "\n"
-                   "On loopback and on Unix sockets clients must show a cookie that only this user can "
-                   "read. Other addresses need --insecure, and then there is no cookie and no "
-                   "encryption.\n"
-                   "\n"
-                   "    gpusys serve ~/models\n"
-                   "    gpusys serve --follow snapshots/main --listen 127.0.0.1:0\n"
-                   "    gpusys serve --arena 8G --listen unix:/run/user/1000/arena",
+    .description =
+        "Serves each PATH, a file or a directory with all that is below it, until SIGINT or "
+        "SIGTERM. Clients read them with gpusys pull, or with the library. The first line on "
+        "stdout says where it listens, once it does.\n"
+        "\n"
+        "Served files are opened for reading only, and should not change: one that does is "
+        "refused from then on. A symbolic link below PATH is an error without --follow.\n"
+        "\n"
+        "On loopback and on Unix sockets clients must show a cookie that only this user can "
+        "read. Other addresses need --insecure, and then there is no cookie and no "
+        "encryption.\n"
+        "\n"
+        "With --dialect it is a peer of the field, for programs that do not know gpusys: weights "
+        "serves the models in the directories named (safetensors; clients ask for a model by its "
+        "directory's path, or the last part of that), experts the layer files of one directory with "
+        "a header.json, cache gives each client an arena. None of these has any authentication. "
+        "Without RDMA, weights and experts go over tcp alone.\n"
+        "\n"
+        "    gpusys serve ~/models\n"
+        "    gpusys serve --follow snapshots/main --listen 127.0.0.1:0\n"
+        "    gpusys serve --arena 8G --listen unix:/run/user/1000/arena\n"
+        "    gpusys serve --dialect weights ~/models/llama",
     .run = run,
     .options = OPTION_TABLE(rows),
     .options_size = sizeof(struct serve_options),

@@ -6,11 +6,11 @@
 #include <string.h>
 
 extern const struct command command_bench, command_doctor, command_doctor_child, command_help, command_ls,
-    command_pull, command_serve;
+    command_pull, command_rails, command_serve;
 
 const struct command *const commands[] = {
-    &command_serve,  &command_ls,   &command_pull,         &command_bench,
-    &command_doctor, &command_help, &command_doctor_child,
+    &command_serve,  &command_ls,    &command_pull, &command_bench,
+    &command_doctor, &command_rails, &command_help, &command_doctor_child,
 };
 const size_t n_commands = sizeof commands / sizeof *commands;
 

@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const struct doctor_module doctor_memory, doctor_sockets, doctor_kernel, doctor_self_test;
+extern const struct doctor_module doctor_memory, doctor_sockets, doctor_kernel, doctor_rdma, doctor_rails,
+    doctor_self_test;
 
-static const struct doctor_module *const modules[] = {&doctor_memory, &doctor_sockets, &doctor_kernel};
+static const struct doctor_module *const modules[] = {&doctor_memory, &doctor_sockets, &doctor_kernel,
+                                                      &doctor_rdma, &doctor_rails};
 static const size_t n_modules = sizeof modules / sizeof *modules;
 
 const char *const doctor_verdict_names[DOCTOR_VERDICTS] = {"ok", "missing", "broken", "not needed"};

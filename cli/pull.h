@@ -19,6 +19,8 @@ struct pull {
     struct writer *writer;
     struct gpusys_hasher *hasher; /* of what does not come through the ring */
     unsigned char *scratch;       /* SCRATCH_BYTES, warm: what is read or fetched outside the ring */
+    char *description;            /* what a peer of the field said of itself; NULL: it is a gpusys server */
+    size_t description_bytes;
     bool verify;
     bool same_host; /* the peer passes descriptors */
     int64_t patience_ns;
@@ -99,5 +101,8 @@ int present_find(struct pull *pull, struct gpusys_error *error);
 /* ---- pull_direct.c: on one host, copy from the descriptor that the peer passes ----
  * Fetches all that is missing. -EOPNOTSUPP: this region has no descriptor to pass; nothing was done. */
 int direct_fetch(struct pull *pull, struct arrival *arrival, struct gpusys_error *error);
+
+/* ---- field_keep.c: what makes a directory of a pull from the field: experts' header.json, shards' index ---- */
+int field_keep(struct pull *pull, struct gpusys_error *error);
 
 #endif

@@ -20,6 +20,7 @@ int ring_open(struct ring *ring, struct gpusys_remote *remote, struct progress *
         (struct ring){.remote = remote, .progress = progress, .patience_ns = patience_ns, .memory = memory};
     for (size_t i = 0; i < RING_SLOTS; i++)
         ring->slots[i].buffer = (unsigned char *)memory + i * SLOT_BYTES;
+    gpusys_remote_register(remote, memory, (uint64_t)RING_SLOTS * SLOT_BYTES, NULL); /* without it: slower */
     return 0;
 }
 
@@ -54,12 +55,15 @@ uint64_t slot_add(struct slot *slot, struct arrival *arrival, uint32_t region, u
     return length;
 }
 
-static int fail_session(int code, struct gpusys_error *error)
+static int fail_session(const struct ring *ring, int code, struct gpusys_error *error)
 {
-    if (code == -ETIMEDOUT)
-        gpusys_error_set(error, code, "the peer has stopped answering");
+    struct gpusys_remote_info info = {.size = sizeof info};
+    if (code == -ETIMEDOUT || code == -EOPNOTSUPP) /* a peer of the field answers no ping */
+        gpusys_error_set(error, code = -ETIMEDOUT, "the peer has stopped answering");
     else
         gpusys_error_set_errno(error, code, "the peer is gone");
+    if (gpusys_remote_info(ring->remote, &info) == 0 && info.fault[0])
+        gpusys_error_set_cause(error, "%s", info.fault);
     return code;
 }
 
@@ -70,7 +74,7 @@ int ring_submit(struct ring *ring, struct gpusys_error *error)
     slot->done = false;
     int code = gpusys_remote_submit(ring->remote, slot->ios, slot->n_pieces, &options, NULL);
     if (code == -ENOTCONN || code == -ECONNRESET || code == -EPIPE)
-        return fail_session(code, error);
+        return fail_session(ring, code, error);
     if (code) { /* refused before anything moved: the slot's own error, told when it is landed */
         slot->status = code;
         slot->done = true;
@@ -101,7 +105,7 @@ int ring_tend(struct ring *ring, struct gpusys_error *error)
     int count = gpusys_remote_poll(ring->remote, completions, RING_SLOTS);
     mark(ring, completions, count);
     progress_refresh(ring->progress);
-    return count < 0 ? fail_session(count, error) : check_signal(error);
+    return count < 0 ? fail_session(ring, count, error) : check_signal(error);
 }
 
 struct ring_watch ring_watch_start(const struct ring *ring)
@@ -115,7 +119,7 @@ int ring_watch_check(struct ring *ring, struct ring_watch *watch, struct gpusys_
         return 0;
     int code = watch->pings++ < MAX_PINGS ? gpusys_remote_ping(ring->remote, ring->patience_ns) : -ETIMEDOUT;
     watch->until_ns = gpusys_deadline_after(ring->patience_ns);
-    return code ? fail_session(code, error) : 0;
+    return code ? fail_session(ring, code, error) : 0;
 }
 
 static int wait_for(struct ring *ring, const struct slot *slot, struct gpusys_error *error)
@@ -130,7 +134,7 @@ static int wait_for(struct ring *ring, const struct slot *slot, struct gpusys_er
         mark(ring, completions, count);
         progress_refresh(ring->progress);
         if (count < 0 && count != -ETIMEDOUT)
-            return fail_session(count, error);
+            return fail_session(ring, count, error);
         if (count > 0)
             watch = ring_watch_start(ring);
         else if ((code = ring_watch_check(ring, &watch, error)))

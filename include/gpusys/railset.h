@@ -87,7 +87,7 @@ GPUSYS_API int gpusys_railset_finish_rw(struct gpusys_railset *set, int64_t dead
 
 /*
  * Client: find out on every rail whether reads longer than one packet arrive, and lower the MTU where they do not
- * (twice at most). Reads at most `length` bytes, of which our MTU plus one are used, from the start of region `region`;
+ * (twice at most). Reads at most `length` bytes, of which twice our MTU and one are used, from the start of region `region`;
  * in the read-write dialect the same bytes are written back. A region of at most 256 bytes proves nothing and needs no
  * proof: 0. -EPROTO after two tries, with both MTUs in the error.
  */
@@ -105,7 +105,10 @@ GPUSYS_API int gpusys_railset_serve_ro(struct gpusys_railset *set,
 GPUSYS_API int gpusys_railset_serve_rw(struct gpusys_railset *set, const struct gpusys_region_key *keys,
                                        int64_t deadline_ns, struct gpusys_error *error);
 
-/* Hand rail `at` over: the caller closes it from now on. -ENOENT: there is none, or it was taken. */
+/*
+ * Hand rail `at` over: the caller closes it from now on. Of a set that was accepted with `pds` it has the queue
+ * pair alone (verbs and pd are NULL). -ENOENT: there is none, it was taken, or its probe failed.
+ */
 GPUSYS_API int gpusys_railset_take(struct gpusys_railset *set, uint32_t at, struct gpusys_rail *ret_rail);
 
 /* Close a rail that was taken: queue pair, domain, port. Its memory must have been closed before. */

@@ -71,6 +71,7 @@ struct gpusys_remote_info {
     uint64_t slice_bytes; /* in use */
     char address[160];    /* the peer, as connected */
     char reason[256];     /* why this transport and not a better one, one line */
+    char fault[256];      /* what the rails that are down died of, one line; empty: none is */
 };
 
 GPUSYS_API int gpusys_remote_info(const struct gpusys_remote *remote, struct gpusys_remote_info *ret_info);

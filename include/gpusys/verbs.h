@@ -319,7 +319,8 @@ GPUSYS_API int gpusys_qp_connect(struct gpusys_qp *qp, const struct gpusys_qp_en
 /*
  * For peers that do not say their MTU: the same connection once more at a smaller one. The queue pair goes
  * through RESET and keeps its number; `packets` is how many packets of the peer's our requests have used up, so
- * that both sides go on counting together. Nothing may be under way.
+ * that both sides go on counting together; it is taken modulo 2^24, so a second try can take the first one's
+ * back. Nothing may be under way.
  */
 GPUSYS_API int gpusys_qp_reconnect(struct gpusys_qp *qp, uint32_t mtu_bytes, uint32_t packets,
                                    struct gpusys_error *error);

@@ -89,10 +89,9 @@ static int ask_for_nothing(struct connecting *connecting)
             gpusys_error_set_cause(connecting->error, "no verbs: %s", connecting->why_not);
         return -ECONNREFUSED;
     }
-    if (!code && status != GPUSYS_STATUS_OK)
-        code =
-            gpusys_error_set(connecting->error, status == GPUSYS_STATUS_ERR ? -EIO : -EPROTO,
-                             "%s cannot read its first shard (status %u)", connecting->talk->address, status);
+    if (!code && status != GPUSYS_STATUS_OK && status != GPUSYS_STATUS_ERR) /* ERR: of that shard, later */
+        code = gpusys_error_set(connecting->error, -EPROTO, "%s answers the first request with status %u",
+                                connecting->talk->address, status);
     return code;
 }
 

@@ -16,8 +16,7 @@ void gs_cache_wish_put(unsigned char bytes[GS_CACHE_MAGIC_BYTES + GS_CACHE_WISH_
     gs_put_u64(&at, wish->blob_bytes);
 }
 
-int gs_cache_magic_check(const unsigned char bytes[GS_CACHE_MAGIC_BYTES], const char *client,
-                         struct gpusys_error *error)
+int gs_cache_magic_check(const unsigned char bytes[GS_CACHE_MAGIC_BYTES], struct gpusys_error *error)
 {
     const unsigned char *at = bytes;
     uint64_t magic = gs_get_u64(&at);
@@ -25,14 +24,13 @@ int gs_cache_magic_check(const unsigned char bytes[GS_CACHE_MAGIC_BYTES], const 
         return 0;
     if (magic == GS_CACHE_MAGIC_RETIRED)
         return gpusys_error_set(error, -EBADMSG,
-                                "%s speaks the retired version 1 of the cache dialect, this is version 2",
-                                client);
-    return gpusys_error_set(error, -EBADMSG, "%s is no cache client: its first word is %#llx, not %#llx",
-                            client, (unsigned long long)magic, (unsigned long long)GS_CACHE_MAGIC);
+                                "it speaks the retired version 1 of the cache dialect, this is version 2");
+    return gpusys_error_set(error, -EBADMSG, "it is no cache client: its first word is %#llx, not %#llx",
+                            (unsigned long long)magic, (unsigned long long)GS_CACHE_MAGIC);
 }
 
 int gs_cache_wish_get(struct gs_cache_wish *ret_wish, const unsigned char bytes[GS_CACHE_WISH_BYTES],
-                      const char *client, struct gpusys_error *error)
+                      struct gpusys_error *error)
 {
     const unsigned char *at = bytes;
     struct gs_cache_wish wish = {.kind = gs_get_u8(&at)};
@@ -40,18 +38,16 @@ int gs_cache_wish_get(struct gs_cache_wish *ret_wish, const unsigned char bytes[
     wish.blob_bytes = gs_get_u64(&at);
     if (wish.kind > GPUSYS_CACHE_KV)
         return gpusys_error_set(error, -EBADMSG,
-                                "%s asked for a cache of kind %u; there are 0 (SSM) and 1 (KV)", client,
-                                wish.kind);
+                                "it asked for a cache of kind %u; there are 0 (SSM) and 1 (KV)", wish.kind);
     if (wish.arena_bytes < 1 || wish.arena_bytes > GS_CACHE_ARENA_MAX)
-        return gpusys_error_set(error, -EBADMSG, "%s asked for an arena of %llu bytes; 1 to %llu can be had",
-                                client, (unsigned long long)wish.arena_bytes,
-                                (unsigned long long)GS_CACHE_ARENA_MAX);
+        return gpusys_error_set(error, -EBADMSG, "it asked for an arena of %llu bytes; 1 to %llu can be had",
+                                (unsigned long long)wish.arena_bytes, (unsigned long long)GS_CACHE_ARENA_MAX);
     if (wish.blob_bytes != 0)
         return gpusys_error_set(
             error, -EBADMSG,
-            "%s asked for a paging arena with blobs of %llu bytes; this server serves RAW "
+            "it asked for a paging arena with blobs of %llu bytes; this server serves RAW "
             "arenas alone (blob_bytes 0)",
-            client, (unsigned long long)wish.blob_bytes);
+            (unsigned long long)wish.blob_bytes);
     *ret_wish = wish;
     return 0;
 }

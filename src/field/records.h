@@ -33,11 +33,10 @@ struct gs_cache_wish {
 
 void gs_cache_wish_put(unsigned char bytes[GS_CACHE_MAGIC_BYTES + GS_CACHE_WISH_BYTES],
                        const struct gs_cache_wish *wish);
-/* The magic, and what follows it; -EBADMSG, with the reason to be logged. `client` names the sender. */
-int gs_cache_magic_check(const unsigned char bytes[GS_CACHE_MAGIC_BYTES], const char *client,
-                         struct gpusys_error *error);
+/* The magic, and what follows it; -EBADMSG, with the reason to be logged. */
+int gs_cache_magic_check(const unsigned char bytes[GS_CACHE_MAGIC_BYTES], struct gpusys_error *error);
 int gs_cache_wish_get(struct gs_cache_wish *ret_wish, const unsigned char bytes[GS_CACHE_WISH_BYTES],
-                      const char *client, struct gpusys_error *error);
+                      struct gpusys_error *error);
 
 /* Weights over tcp, our extension: [u32 shard][u64 offset][u32 length]. */
 struct gs_weights_request {

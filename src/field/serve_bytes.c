@@ -14,18 +14,18 @@ enum {
     SEND_STEP_BYTES = 1 << 30,
 };
 
-static int lost(struct gs_field_client *client, int code, struct gpusys_error *error)
+static int lost(int code, struct gpusys_error *error)
 {
     if (code == -EPIPE || code == -ECONNRESET)
-        return gpusys_error_set(error, code, "%s left within a reply", gpusys_stream_name(client->stream));
-    return gpusys_error_set_errno(error, code, "a reply to %s", gpusys_stream_name(client->stream));
+        return gpusys_error_set(error, code, "it left within a reply");
+    return gpusys_error_set_errno(error, code, "a reply");
 }
 
 static int write_all(struct gs_field_client *client, const void *bytes, size_t size,
                      struct gpusys_error *error)
 {
     int code = gpusys_stream_write(client->stream, bytes, size, GPUSYS_NO_DEADLINE, NULL);
-    return code ? lost(client, code, error) : 0;
+    return code ? lost(code, error) : 0;
 }
 
 static int answer_error(struct gs_field_client *client, const struct gs_region *file, int why,
@@ -103,7 +103,7 @@ static int send_long(struct gs_field_client *client, struct gs_region *file, int
     if (code == -ESTALE)
         return gpusys_error_set(error, code, "%s changed while it was sent", file->name);
     if (code)
-        return lost(client, code, error);
+        return lost(code, error);
     atomic_fetch_add(&client->field->tcp_bytes, length);
     return 0;
 }
@@ -130,5 +130,5 @@ int gs_serve_request(struct gs_field_client *client, unsigned char *buffer, size
 {
     int code = gpusys_stream_read(client->stream, buffer, size, GPUSYS_NO_DEADLINE, NULL);
     *ret_more = code == 0;
-    return code == 0 || code == -ECONNRESET ? 0 : lost(client, code, error);
+    return code == 0 || code == -ECONNRESET ? 0 : lost(code, error);
 }

@@ -22,13 +22,12 @@ static int read_wish(struct gs_field_client *client, struct gs_cache_wish *ret_w
                      struct gpusys_error *error)
 {
     unsigned char magic[GS_CACHE_MAGIC_BYTES], rest[GS_CACHE_WISH_BYTES];
-    const char *name = gpusys_stream_name(client->stream);
     int code = gs_client_read(client, "the preamble", magic, sizeof magic, error);
     if (!code)
-        code = gs_cache_magic_check(magic, name, error);
+        code = gs_cache_magic_check(magic, error);
     if (!code)
         code = gs_client_read(client, "the preamble", rest, sizeof rest, error);
-    return code ? code : gs_cache_wish_get(ret_wish, rest, name, error);
+    return code ? code : gs_cache_wish_get(ret_wish, rest, error);
 }
 
 static void give_back(struct gpusys_field *field, uint64_t bytes)

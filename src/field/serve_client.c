@@ -23,21 +23,21 @@ int64_t gs_client_deadline(const struct gs_field_client *client)
     return gpusys_deadline_after(client->field->step_timeout_ns);
 }
 
-static int fail_step(int code, struct gs_field_client *client, const char *what, struct gpusys_error *error)
+/* Who it was stands before it in the log. */
+static int fail_step(int code, const char *what, struct gpusys_error *error)
 {
-    const char *name = gpusys_stream_name(client->stream);
     if (code == -ETIMEDOUT || code == -EAGAIN)
-        return gpusys_error_set(error, -ETIMEDOUT, "%s took too long over %s", name, what);
+        return gpusys_error_set(error, -ETIMEDOUT, "it took too long over %s", what);
     if (code == -ECONNRESET || code == -EPIPE)
-        return gpusys_error_set(error, code, "%s left within %s", name, what);
-    return gpusys_error_set_errno(error, code, "%s: %s", name, what);
+        return gpusys_error_set(error, code, "it left within %s", what);
+    return gpusys_error_set_errno(error, code, "%s", what);
 }
 
 int gs_client_read(struct gs_field_client *client, const char *what, void *buffer, size_t size,
                    struct gpusys_error *error)
 {
     int code = gpusys_stream_read(client->stream, buffer, size, gs_client_deadline(client), NULL);
-    return code ? fail_step(code, client, what, error) : 0;
+    return code ? fail_step(code, what, error) : 0;
 }
 
 /* A long text is many steps. */
@@ -49,7 +49,7 @@ int gs_client_write(struct gs_field_client *client, const char *what, const void
         int code = gpusys_stream_write(client->stream, (const char *)bytes + done, step,
                                        gs_client_deadline(client), NULL);
         if (code)
-            return fail_step(code, client, what, error);
+            return fail_step(code, what, error);
         done += step;
     }
     return 0;
@@ -82,8 +82,7 @@ int gs_client_idle(struct gs_field_client *client, struct gpusys_error *error)
     int code = gpusys_stream_read(client->stream, &byte, 1, GPUSYS_NO_DEADLINE, NULL);
     if (code == 0)
         return gpusys_error_set(error, -EPROTO,
-                                "%s sent bytes after its opening, where there is nothing to say",
-                                gpusys_stream_name(client->stream));
+                                "it sent bytes after its opening, where there is nothing to say");
     return 0;
 }
 
@@ -105,7 +104,7 @@ static void tell(const struct gs_field_client *client, int code, const struct gp
     if (code == 0 || atomic_load(&field->is_closing))
         return;
     if (code == -ECONNRESET || code == -EPIPE) {
-        gs_log(GPUSYS_LOG_INFO, "%s", error->message);
+        gs_log(GPUSYS_LOG_INFO, "%s: %s", gpusys_stream_name(client->stream), error->message);
         return;
     }
     atomic_fetch_add(&field->refused_total, 1);

@@ -32,8 +32,8 @@ int gs_serve_store(struct gs_field_client *client, struct gs_store *store, struc
     struct gpusys_railset_options options = {.size = sizeof options, .n_devices = field->n_devices};
     struct gpusys_railset *set = NULL;
     if (field->n_devices == 0)
-        return gpusys_error_set(error, -ENODEV, "%s wants verbs, and there are none here: %s",
-                                gpusys_stream_name(client->stream), field->why_no_device);
+        return gpusys_error_set(error, -ENODEV, "it wants verbs, and there are none here: %s",
+                                field->why_no_device);
     int code = gs_store_hold(store, field, error);
     if (code)
         return code;

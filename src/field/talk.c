@@ -128,7 +128,7 @@ static int read_text(struct gpusys_stream *stream, const char *what, char **ret_
         done += got;
         if (code) {
             free(text);
-            return fail_step(done && code == -ECONNRESET ? -EPIPE : code, stream, what, done, size, error);
+            return fail_step(code == -ECONNRESET ? -EPIPE : code, stream, what, done, size, error);
         }
     }
     text[size] = 0;

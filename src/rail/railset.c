@@ -238,7 +238,8 @@ int gpusys_railset_begin(struct gpusys_railset **ret_set, struct gpusys_stream *
 
 /* ---- the server ---- */
 
-/* A refusal has no frame: the client learns nothing but the end of the stream, so the reason goes into the log. */
+/* A refusal has no frame: the client learns nothing but the end of the stream, so the reason goes into the
+ * log. */
 static int refuse(const struct gpusys_railset *set, uint32_t there_are, const char *of_what,
                   struct gpusys_error *error)
 {

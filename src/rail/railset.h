@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A set of rails, inside. railset.c makes and ends one, railset_devices.c chooses the ports, railset_client.c and
- * railset_serve.c take the handshake's steps, railset_probe.c tries the path's MTU.
+ * A set of rails, inside. railset.c makes and ends one, railset_devices.c chooses the ports, railset_client.c
+ * and railset_serve.c take the handshake's steps, railset_probe.c tries the path's MTU.
  */
 #ifndef GPUSYS_RAIL_RAILSET_H
 #define GPUSYS_RAIL_RAILSET_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The field's handshake says nothing of MTUs, and a peer that cuts its answers smaller than we expect is not heard:
- * one read longer than a packet of ours finds out. When it fails, the same queue pair starts again at a smaller MTU,
- * its packet number advanced as far as the peer has counted: that read in packets of the peer's MTU, if the peer's is
- * the one tried. A wrong guess leaves the peer's count where it was, because the next request then comes with a
- * number that the peer does not expect.
+ * The field's handshake says nothing of MTUs, and a peer that cuts its answers smaller than we expect is not
+ * heard: one read longer than a packet of ours finds out. When it fails, the same queue pair starts again at
+ * a smaller MTU, its packet number advanced as far as the peer has counted: that read in packets of the
+ * peer's MTU, if the peer's is the one tried. A wrong guess leaves the peer's count where it was, because the
+ * next request then comes with a number that the peer does not expect.
  */
 #include "rail/railset.h"
 
@@ -107,8 +107,8 @@ static uint32_t packets_at(const struct probe *probe, uint32_t mtu)
 }
 
 /*
- * The next one to try: those that explain the failure are below ours and shorter than the request. Ethernet of 1500
- * bytes makes 1024 and is what a peer without jumbo frames has, so it comes first.
+ * The next one to try: those that explain the failure are below ours and shorter than the request. Ethernet
+ * of 1500 bytes makes 1024 and is what a peer without jumbo frames has, so it comes first.
  */
 static uint32_t next_mtu(const struct probe *probe, unsigned try)
 {
@@ -228,7 +228,9 @@ static int probe_rail(struct probe *probe, uint64_t length, struct gpusys_error 
     if (info.outstanding)
         return gpusys_error_set(error, -EBUSY, "%u requests are under way", info.outstanding);
     probe->own_mtu = probe->mtu = info.mtu_bytes;
-    probe->length = length > info.mtu_bytes ? info.mtu_bytes + 1 : length;
+    uint64_t wanted =
+        2 * (uint64_t)info.mtu_bytes + 1; /* one of MTU + 1 may hang where this one is refused */
+    probe->length = length > wanted ? wanted : length;
     result = open_scratch(probe, error);
     if (!result)
         result = find_mtu(probe, error);

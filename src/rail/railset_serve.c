@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The server's steps behind `accept`: its half sent, the client's read, every queue pair connected, the ack. */
+/* The server's steps behind `accept`: its half sent, the client's read, every queue pair connected, the
+ * ack. */
 #include "rail/railset.h"
 
 #include "base/log.h"

@@ -86,6 +86,9 @@ int gs_port_describe(const struct gs_ibv *ibv, struct ibv_context *context, uint
 uint32_t gs_mtu_bytes(enum ibv_mtu mtu);
 enum ibv_mtu gs_mtu_enum(uint32_t bytes); /* the largest that is at most so many bytes; 0 below 256 */
 
+/* Does the driver register dmabuf descriptors? Asked once. */
+enum gs_dmabuf { GS_DMABUF_UNASKED = 0, GS_DMABUF_YES = 1, GS_DMABUF_NO = 2 };
+
 struct gpusys_verbs {
     const struct gs_ibv *ibv;
     struct ibv_context *context;
@@ -99,7 +102,14 @@ struct gpusys_verbs {
     bool has_peer;
     bool fixed_gid;
     atomic_int health; /* 0, -ENETDOWN, -ENODEV */
+    atomic_int dmabuf; /* enum gs_dmabuf */
 };
+
+/* Events replace `info` from time to time; the name in there never changes, but this one may be read by anybody. */
+static inline const char *gs_device_name(const struct gpusys_verbs *verbs)
+{
+    return verbs->context->device->name;
+}
 
 /* ---- memory (verbs_mr.c) ---- */
 
@@ -116,14 +126,22 @@ struct gpusys_mr {
 
 /* ---- queue pairs (verbs_qp.c: life; verbs_connect.c: states; verbs_post.c: the data path) ---- */
 
-/* A request under way. */
-struct gs_qp_slot {
-    uint64_t id;
-    bool last;  /* its completion is the caller's; else it is a piece of a longer operation */
-    bool given; /* the operation's failure was given already, by an earlier piece */
+/*
+ * What a request under way is beside a whole operation, or the last piece of one, whose good completion is the
+ * operation's: an earlier piece; or one that brings nothing, because the failure of its operation was given already.
+ */
+enum gs_qp_part { GS_QP_WHOLE = 0, GS_QP_PIECE = 1, GS_QP_GIVEN = 2 /* beside either */ };
+
+enum {
+    GS_QP_CHAIN = 64,
+    GS_QP_WCS = 32,
+    GS_QP_SIGNAL_BYTES = 64 * 1024, /* what is this long is worth a completion of its own */
 };
 
-enum { GS_QP_CHAIN = 64, GS_QP_WCS = 32 };
+struct gs_qp_request {
+    struct ibv_send_wr wr; /* first */
+    struct ibv_sge sge;
+};
 
 struct gpusys_qp {
     /*
@@ -132,33 +150,43 @@ struct gpusys_qp {
      * `done_until` are done and wait to be given.
      */
     uint64_t head, tail, done_until;
-    struct gs_qp_slot *slots;
+    uint64_t *ids;  /* the caller's, by slot */
+    uint8_t *parts; /* enum gs_qp_part by slot; GS_QP_WHOLE where nothing is under way */
     uint32_t mask, depth;
-    uint32_t unsignalled; /* in a row, so far */
+    uint32_t limit; /* depth, or 0 while nothing can be posted */
+    uint32_t
+        n_odd; /* slots whose part is not GS_QP_WHOLE, one for has_failed, one for broken: 0 is the short way */
     uint32_t inline_bytes;
-    uint64_t max_message_bytes;
-    struct ibv_qp *qp;
-    struct ibv_cq *cq;
-    struct gpusys_verbs *verbs;
-    int32_t dead;   /* why nothing more can be posted; 0: it can */
+    int32_t dead;   /* why nothing more can be posted; 0: it can, once connected */
     int32_t broken; /* why nothing more will come out; 0: it will */
     bool is_connected;
     bool has_failed; /* `failed` is a completion to be given after those before it */
+    uint64_t max_message_bytes, ordinary_bytes; /* ordinary: nothing special about 1 to so many bytes */
+    struct ibv_qp *qp;
+    struct ibv_cq *cq;
+    struct gpusys_verbs *verbs;
     struct ibv_wc failed;
 
     uint32_t wc_at, wc_count; /* polled, not looked at yet */
     struct ibv_wc wcs[GS_QP_WCS];
-    struct ibv_send_wr wrs[GS_QP_CHAIN]; /* the chain being posted */
-    struct ibv_sge sges[GS_QP_CHAIN];
+    struct gs_qp_request chain[GS_QP_CHAIN]; /* being posted */
 
     struct ibv_comp_channel *channel;
     uint32_t events_unacked;
 
+    struct gpusys_port_info info;     /* the port, as it was when this was opened */
     struct gpusys_qp_options options; /* the defaults filled in */
     struct gpusys_qp_end local, remote;
     uint32_t mtu_bytes, reads_out, reads_in;
     bool uses_grh;
 };
+
+/* Nothing more can be posted; the first reason stays. */
+static inline void gs_qp_end_posting(struct gpusys_qp *qp, int why)
+{
+    qp->dead = qp->dead ? qp->dead : why;
+    qp->limit = 0;
+}
 
 /* Both sides' values, as rows of an error. */
 void gs_qp_add_ends(const struct gpusys_qp *qp, struct gpusys_error *error);

@@ -19,8 +19,8 @@ int gpusys_verbs_gid_for(const struct gpusys_verbs *verbs, const char *local_add
     struct gs_gid *gids = malloc(GS_GIDS_MAX * sizeof *gids);
     if (!gids)
         return -ENOMEM;
-    unsigned count = gs_gids_read(verbs->ibv, verbs->context, verbs->port, &verbs->port_attributes,
-                                  local_address, peer, gids);
+    unsigned count =
+        gs_gids_read(verbs->ibv, verbs->context, verbs->port, &attributes, local_address, peer, gids);
     result = count ? gs_info_give(ret_gid, &gids[0].info, sizeof gids[0].info) : -ENOENT;
     free(gids);
     return result;

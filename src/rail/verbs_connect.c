@@ -9,8 +9,9 @@
 #include <string.h>
 
 enum {
-    SPOKEN_READS = 16, /* of peers that do not say how many they answer at once */
-    RNR_TIMER = 12,    /* 0.64 ms */
+    SPOKEN_READS = 16,      /* of peers that do not say how many they answer at once */
+    MOST_READS = UINT8_MAX, /* the attribute has one byte */
+    RNR_TIMER = 12,         /* 0.64 ms */
 };
 
 /* ---- words ---- */
@@ -72,9 +73,11 @@ int gs_qp_to_init(struct gpusys_qp *qp, struct gpusys_error *error)
         modify(qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     if (!result)
         return 0;
-    gpusys_error_set_errno(error, result, "%s port %u: a queue pair to INIT", qp->verbs->info.device,
+    gpusys_error_set_errno(error, result, "%s port %u: a queue pair to INIT", qp->info.device,
                            qp->verbs->port);
-    gpusys_error_add_detail(error, "local", "pkey index %u", qp->options.pkey_index);
+    gpusys_error_add_detail(error, "local", "partition key index %u", qp->options.pkey_index);
+    if (result == -EINVAL && qp->options.pkey_index)
+        gpusys_error_set_cause(error, "the port's table of partition keys has no such index");
     return result;
 }
 
@@ -150,7 +153,7 @@ static uint32_t smaller(uint32_t a, uint32_t b)
 static int refuse_end(const struct gpusys_qp *qp, const char *what, const char *hint,
                       struct gpusys_error *error)
 {
-    gpusys_error_set(error, -EINVAL, "%s port %u: %s", qp->verbs->info.device, qp->verbs->port, what);
+    gpusys_error_set(error, -EINVAL, "%s port %u: %s", qp->info.device, qp->verbs->port, what);
     gs_qp_add_ends(qp, error);
     gpusys_error_set_hint(error, "%s", hint);
     return -EINVAL;
@@ -184,9 +187,16 @@ static int check_peer(const struct gpusys_qp *qp, struct gpusys_error *error)
     return 0;
 }
 
-static const char *cause_of(int code)
+/* At RTR an EINVAL can be the MTU, the QPN, the PSN or the way to the peer; all but the last were checked. */
+static const char *cause_of(const struct gpusys_qp *qp, int code)
 {
     switch (-code) {
+    case EINVAL:
+        return qp->uses_grh
+                   ? "MTU, QPN and PSN are in range, so it is the GID: our index and the peer's do not "
+                     "go together"
+                   : "MTU, QPN and PSN are in range, so it is the way by LID: the port may want the GRH";
+    case ENODATA: return "our GID has been taken off the port since it was chosen";
     case ETIMEDOUT: return "the peer's GID did not resolve to a hardware address: it is not on this network";
     case ENETUNREACH:
     case EHOSTUNREACH: return "there is no route to the peer's GID from ours";
@@ -195,18 +205,14 @@ static const char *cause_of(int code)
     }
 }
 
-/* At RTR an EINVAL can be the MTU, the GIDs, the QPN or the PSN; all but the GIDs were checked. */
 static int explain(const struct gpusys_qp *qp, const char *state, int code, struct gpusys_error *error)
 {
-    gpusys_error_set_errno(error, code, "%s port %u: the queue pair to %s", qp->verbs->info.device,
-                           qp->verbs->port, state);
+    gpusys_error_set_errno(error, code, "%s port %u: the queue pair to %s", qp->info.device, qp->verbs->port,
+                           state);
     gs_qp_add_ends(qp, error);
     gpusys_error_add_detail(error, "path", "MTU %u, %u reads out, %u in, %s", qp->mtu_bytes, qp->reads_out,
                             qp->reads_in, qp->uses_grh ? "by GID" : "by LID");
-    const char *cause = cause_of(code);
-    if (!cause && code == -EINVAL && state[2] == 'R')
-        cause =
-            "MTU, QPN and PSN are in range, so it is the GID: our index and the peer's do not go together";
+    const char *cause = strcmp(state, "RTR") == 0 ? cause_of(qp, code) : NULL;
     if (cause)
         gpusys_error_set_cause(error, "%s", cause);
     gpusys_error_set_hint(error, "gpusys rails ADDR ranks the GIDs against a peer and says why");
@@ -222,7 +228,23 @@ static int reach_rts(struct gpusys_qp *qp, uint32_t psn, struct gpusys_error *er
     if (result)
         return explain(qp, "RTS", result, error);
     qp->is_connected = true;
+    qp->limit = qp->depth;
     return 0;
+}
+
+static int connect_to(struct gpusys_qp *qp, struct gpusys_error *error)
+{
+    const struct gpusys_qp_end *local = &qp->local, *remote = &qp->remote;
+    qp->uses_grh = needs_grh(qp);
+    int result = check_peer(qp, error);
+    if (result)
+        return result;
+    qp->mtu_bytes = remote->mtu_bytes ? smaller(remote->mtu_bytes, local->mtu_bytes) : local->mtu_bytes;
+    qp->reads_out = smaller(local->reads_out, remote->reads_in ? remote->reads_in : SPOKEN_READS);
+    qp->reads_in = smaller(local->reads_in, remote->reads_out ? remote->reads_out : SPOKEN_READS);
+    qp->reads_out = smaller(qp->reads_out, MOST_READS);
+    qp->reads_in = smaller(qp->reads_in, MOST_READS);
+    return reach_rts(qp, local->psn, error);
 }
 
 int gpusys_qp_connect(struct gpusys_qp *qp, const struct gpusys_qp_end *peer, struct gpusys_error *error)
@@ -232,17 +254,12 @@ int gpusys_qp_connect(struct gpusys_qp *qp, const struct gpusys_qp_end *peer, st
     if (result)
         return gpusys_error_set(error, result, "the peer's end is of another version");
     if (qp->is_connected)
-        return gpusys_error_set(error, -EISCONN, "%s: the queue pair is connected already",
-                                qp->verbs->info.device);
+        return gpusys_error_set(error, -EISCONN, "%s: the queue pair is connected already", qp->info.device);
     qp->remote = end;
-    qp->uses_grh = needs_grh(qp);
-    result = check_peer(qp, error);
+    result = connect_to(qp, error);
     if (result)
-        return result;
-    qp->mtu_bytes = end.mtu_bytes ? smaller(end.mtu_bytes, qp->local.mtu_bytes) : qp->local.mtu_bytes;
-    qp->reads_out = smaller(qp->local.reads_out, end.reads_in ? end.reads_in : SPOKEN_READS);
-    qp->reads_in = smaller(qp->local.reads_in, end.reads_out ? end.reads_out : SPOKEN_READS);
-    return reach_rts(qp, qp->local.psn, error);
+        qp->remote = (struct gpusys_qp_end){.size = 0}; /* there is no such connection to take up again */
+    return result;
 }
 
 int gpusys_qp_reconnect(struct gpusys_qp *qp, uint32_t mtu_bytes, uint32_t packets,
@@ -251,19 +268,22 @@ int gpusys_qp_reconnect(struct gpusys_qp *qp, uint32_t mtu_bytes, uint32_t packe
     struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
     enum ibv_mtu mtu = gs_mtu_enum(mtu_bytes);
     if (!qp->remote.qpn)
-        return gpusys_error_set(error, -ENOTCONN, "%s: the queue pair was never connected",
-                                qp->verbs->info.device);
+        return gpusys_error_set(error, -ENOTCONN, "%s: the queue pair was never connected", qp->info.device);
     if (gs_mtu_bytes(mtu) != mtu_bytes || mtu_bytes > qp->local.mtu_bytes)
         return gpusys_error_set(error, -EINVAL, "%s: an MTU of %u is none, or above the port's %u",
-                                qp->verbs->info.device, mtu_bytes, qp->local.mtu_bytes);
+                                qp->info.device, mtu_bytes, qp->local.mtu_bytes);
     if (qp->head != qp->tail)
-        return gpusys_error_set(error, -EBUSY, "%s: %u requests are under way", qp->verbs->info.device,
+        return gpusys_error_set(error, -EBUSY, "%s: %u requests are under way", qp->info.device,
                                 (uint32_t)(qp->tail - qp->head));
+    if (qp->broken)
+        return gpusys_error_set_errno(error, qp->broken, "%s: the completion queue", qp->info.device);
     int result = modify(qp, &reset, IBV_QP_STATE);
     if (result)
         return explain(qp, "RESET", result, error);
     qp->is_connected = false;
+    qp->limit = 0;
     qp->dead = 0;
+    qp->wc_at = qp->wc_count = 0; /* the completion queue has been emptied too */
     qp->mtu_bytes = mtu_bytes;
     qp->options.psn = (qp->options.psn + packets) & 0xFFFFFF;
     result = gs_qp_to_init(qp, error);

@@ -133,7 +133,7 @@ void gs_verbs_end_describe(const struct gs_verbs_end *end, struct gs_rail_record
     const struct gpusys_port_info *port = &end->port;
     *ret_record =
         (struct gs_rail_record){.transport = GPUSYS_TRANSPORT_VERBS,
-                                .link_layer = (uint8_t)port->link_layer,
+                                .link_layer = gs_record_link_layer(port->link_layer, port->grh_required),
                                 .lid = (uint16_t)port->lid,
                                 .gid_index = (uint16_t)end->gid.index,
                                 .mtu_bytes = (uint16_t)port->mtu_bytes,
@@ -226,8 +226,10 @@ static void join(struct pairing *pairing, unsigned end, unsigned offer, uint32_t
 
 static bool may_join(const struct pairing *pairing, unsigned end, unsigned offer)
 {
+    const struct gs_rail_record *record = &pairing->offers[offer];
     return !pairing->end_used[end] && !pairing->offer_used[offer] &&
-           pairing->ends[end]->port.link_layer == pairing->offers[offer].link_layer;
+           record->transport == GPUSYS_TRANSPORT_VERBS && record->mtu_bytes &&
+           pairing->ends[end]->port.link_layer == gs_link_layer_of(record);
 }
 
 static void pair_infiniband(struct pairing *pairing, unsigned offer)
@@ -244,7 +246,7 @@ static void pair_subnet(struct pairing *pairing, unsigned offer, const struct if
     const struct gs_rail_record *record = &pairing->offers[offer];
     struct address ours;
     uint32_t gid_index;
-    if (record->link_layer == GPUSYS_LINK_INFINIBAND)
+    if (gs_link_layer_of(record) == GPUSYS_LINK_INFINIBAND)
         pair_infiniband(pairing, offer);
     for (const struct ifaddrs *entry = addresses; entry; entry = entry->ifa_next) {
         if (!address_of(entry, &ours) || !contains(&ours, record->gid))

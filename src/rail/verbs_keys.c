@@ -28,9 +28,19 @@ static int make_room(struct gs_keyring *ring, uint32_t region, struct gs_keys **
     return 0;
 }
 
-static int read_keys(const struct gs_keyed *keyed, struct gs_keys *ret_keys)
+int gs_keyring_expect(struct gs_keyring *ring, uint32_t region, uint64_t length)
 {
-    struct gs_keys keys = {.piece_bytes = keyed->piece_bytes, .n = keyed->n_keys};
+    struct gs_keys *place;
+    int result = make_room(ring, region, &place);
+    if (!result)
+        place->length = length;
+    return result;
+}
+
+static int read_keys(const struct gs_keyed *keyed, uint64_t length, struct gs_keys *ret_keys)
+{
+    struct gs_keys keys = {
+        .piece_bytes = keyed->piece_bytes, .length = length, .n = keyed->n_keys, .place = keyed->place};
     struct gs_key_entry *at = &keys.one;
     if (keys.n > 1 && !(at = keys.many = calloc(keys.n, sizeof *keys.many)))
         return -ENOMEM;
@@ -43,14 +53,15 @@ static int read_keys(const struct gs_keyed *keyed, struct gs_keys *ret_keys)
     return 0;
 }
 
-int gs_keyring_add(struct gs_keyring *ring, const struct gs_keyed *keyed, uint64_t length)
+int gs_keyring_add(struct gs_keyring *ring, const struct gs_keyed *keyed)
 {
     struct gs_keys keys, *place;
-    if (length && (length - 1) / keyed->piece_bytes + 1 != keyed->n_keys)
-        return -EPROTO;
     int result = make_room(ring, keyed->region, &place);
-    if (!result)
-        result = read_keys(keyed, &keys);
+    if (result)
+        return result;
+    if (place->length && (place->length - 1) / keyed->piece_bytes + 1 != keyed->n_keys)
+        return -EPROTO;
+    result = read_keys(keyed, place->length, &keys);
     if (result)
         return result;
     free(place->many);

@@ -10,7 +10,9 @@ enum { GS_KEY_ARENAS = 64 };
 /* A region in pieces of piece_bytes each, the last one shorter. */
 struct gs_keys {
     uint64_t piece_bytes; /* 0: not known */
+    uint64_t length;      /* of the region, that the pieces must make up; 0: not said */
     uint32_t n;
+    uint32_t place;          /* enum gpusys_region_place */
     struct gs_key_entry one; /* the only piece, or … */
     struct gs_key_entry *many;
 };
@@ -34,11 +36,14 @@ static inline const struct gs_keys *gs_keyring_find(const struct gs_keyring *rin
 
 static inline const struct gs_key_entry *gs_keys_piece(const struct gs_keys *keys, uint64_t at)
 {
-    return keys->n == 1 ? &keys->one : at < keys->n ? &keys->many[at] : NULL;
+    return at >= keys->n ? NULL : keys->n == 1 ? &keys->one : &keys->many[at];
 }
 
-/* Take the keys in: -EPROTO when their pieces do not make up `length` bytes (0: not known). -ENOMEM. */
-int gs_keyring_add(struct gs_keyring *ring, const struct gs_keyed *keyed, uint64_t length);
+/* How long the region is whose keys will come. -ENOMEM, -EPROTO: a number that no region has. */
+int gs_keyring_expect(struct gs_keyring *ring, uint32_t region, uint64_t length);
+
+/* Take the keys in: -EPROTO when their pieces do not make up what is expected. -ENOMEM. */
+int gs_keyring_add(struct gs_keyring *ring, const struct gs_keyed *keyed);
 
 /* One whole piece. */
 int gs_keyring_add_one(struct gs_keyring *ring, uint32_t region, uint64_t base, uint32_t rkey);

@@ -61,7 +61,6 @@ const struct gs_ibv *gs_ibv(int *ret_code, struct gpusys_error *error)
     if (!code && !table.is_ready) {
         table.is_ready = true;
         init_fork();
-        gs_log(GPUSYS_LOG_INFO, "libibverbs: %s", gpusys_dl_path(table.dl));
     }
     pthread_mutex_unlock(&lock);
     *ret_code = code;

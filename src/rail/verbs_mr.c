@@ -15,11 +15,12 @@ int gpusys_pd_open(struct gpusys_pd **ret_pd, struct gpusys_verbs *verbs, struct
     if (!pd)
         return gpusys_error_set_errno(error, -ENOMEM, "a protection domain");
     pd->verbs = verbs;
+    errno = 0;
     pd->pd = verbs->ibv->alloc_pd(verbs->context);
     if (!pd->pd) {
         int code = gs_ibv_errno(0);
         free(pd);
-        return gpusys_error_set_errno(error, code, "%s: a protection domain", verbs->info.device);
+        return gpusys_error_set_errno(error, code, "%s: a protection domain", gs_device_name(verbs));
     }
     *ret_pd = pd;
     return 0;
@@ -31,7 +32,7 @@ void gpusys_pd_close(struct gpusys_pd *pd)
         return;
     int result = pd->verbs->ibv->dealloc_pd(pd->pd);
     if (result)
-        gs_log(GPUSYS_LOG_WARN, "%s: a protection domain is still in use: %s", pd->verbs->info.device,
+        gs_log(GPUSYS_LOG_WARN, "%s: a protection domain is still in use: %s", gs_device_name(pd->verbs),
                strerrordesc_np(-gs_ibv_errno(result)));
     free(pd);
 }
@@ -89,7 +90,7 @@ static void explain_memory(uint64_t length, struct gpusys_error *error)
 static int refuse(const struct gpusys_pd *pd, int code, const void *address, uint64_t length,
                   struct gpusys_error *error)
 {
-    gpusys_error_set_errno(error, code, "%s: registering %llu bytes at %p", pd->verbs->info.device,
+    gpusys_error_set_errno(error, code, "%s: registering %llu bytes at %p", gs_device_name(pd->verbs),
                            (unsigned long long)length, address);
     if (code == -ENOMEM)
         explain_memory(length, error);
@@ -103,16 +104,17 @@ static int refuse(const struct gpusys_pd *pd, int code, const void *address, uin
 static int check(const struct gpusys_pd *pd, const void *address, uint64_t length, int flags,
                  struct gpusys_error *error)
 {
-    const struct gpusys_port_info *info = &pd->verbs->info;
+    const char *device = gs_device_name(pd->verbs);
+    uint64_t most = pd->verbs->device_attributes.max_mr_size;
     if (flags < 0)
-        return gpusys_error_set(error, -EINVAL, "%s: no such access to memory", info->device);
+        return gpusys_error_set(error, -EINVAL, "%s: no such access to memory", device);
     if (!address || length == 0 || (uintptr_t)address + length < (uintptr_t)address)
-        return gpusys_error_set(error, -EINVAL, "%s: %llu bytes at %p are no memory to register",
-                                info->device, (unsigned long long)length, address);
-    if (length <= info->max_mr_bytes)
+        return gpusys_error_set(error, -EINVAL, "%s: %llu bytes at %p are no memory to register", device,
+                                (unsigned long long)length, address);
+    if (length <= most)
         return 0;
     gpusys_error_set(error, -EMSGSIZE, "%s: %llu bytes are above the %llu that the device registers at once",
-                     info->device, (unsigned long long)length, (unsigned long long)info->max_mr_bytes);
+                     device, (unsigned long long)length, (unsigned long long)most);
     gpusys_error_set_hint(error, "register it in pieces of at most that");
     return -EMSGSIZE;
 }
@@ -165,7 +167,7 @@ int gpusys_mr_info(const struct gpusys_mr *mr, struct gpusys_mr_info *ret_info)
  * Does the driver do dmabuf at all? Registering a descriptor that is none fails in every case; only its errno
  * tells drivers that know the call from those that do not.
  */
-static bool knows_dmabuf(const struct gpusys_pd *pd)
+static bool ask_dmabuf(const struct gpusys_pd *pd)
 {
     const struct gs_ibv *ibv = pd->verbs->ibv;
     if (!ibv->reg_dmabuf_mr)
@@ -175,6 +177,16 @@ static bool knows_dmabuf(const struct gpusys_pd *pd)
     if (mr)
         ibv->dereg_mr(mr);
     return errno != EOPNOTSUPP && errno != EPROTONOSUPPORT && errno != ENOSYS;
+}
+
+static bool knows_dmabuf(const struct gpusys_pd *pd)
+{
+    int known = atomic_load(&pd->verbs->dmabuf);
+    if (known == GS_DMABUF_UNASKED) {
+        known = ask_dmabuf(pd) ? GS_DMABUF_YES : GS_DMABUF_NO;
+        atomic_store(&pd->verbs->dmabuf, known);
+    }
+    return known == GS_DMABUF_YES;
 }
 
 struct gpu_range {
@@ -192,9 +204,9 @@ static struct ibv_mr *register_gpu(struct gpusys_pd *pd, const struct gpu_range 
                                          (uintptr_t)range->address, range->fd, range->flags);
 }
 
-/* In every domain, or in none. */
+/* In every domain, or in none: *ret_at is the one that refused. */
 static int register_all(struct gpusys_mr **mrs, struct gpusys_pd *const *pds, uint32_t n,
-                        const struct gpu_range *range, bool by_dmabuf)
+                        const struct gpu_range *range, bool by_dmabuf, uint32_t *ret_at)
 {
     int result = 0;
     uint32_t done = 0;
@@ -202,9 +214,17 @@ static int register_all(struct gpusys_mr **mrs, struct gpusys_pd *const *pds, ui
         struct ibv_mr *registered = register_gpu(pds[done], range, by_dmabuf);
         result = registered ? keep(&mrs[done], pds[done], registered, range->address) : gs_ibv_errno(0);
     }
-    while (result && done > 0)
+    *ret_at = done;
+    while (result && done > 0) {
         gpusys_mr_close(mrs[--done]);
+        mrs[done] = NULL;
+    }
     return result;
+}
+
+static void add_reason(struct gpusys_error *error, const char *way, const struct gpusys_pd *pd, int code)
+{
+    gpusys_error_add_detail(error, way, "%s: %s", gs_device_name(pd->verbs), strerrordesc_np(-code));
 }
 
 int gpusys_mr_open_gpu(struct gpusys_mr **ret_mrs, struct gpusys_pd *const *pds, uint32_t n, void *address,
@@ -213,6 +233,7 @@ int gpusys_mr_open_gpu(struct gpusys_mr **ret_mrs, struct gpusys_pd *const *pds,
 {
     struct gpu_range range = {.address = address, .length = length, .offset = dmabuf_offset, .fd = dmabuf_fd};
     bool by_dmabuf = dmabuf_fd >= 0;
+    uint32_t at = 0, refused = 0; /* by peer memory, by dmabuf */
     for (uint32_t i = 0; i < n; i++) {
         range.flags = access_flags(access, pds[i]->verbs->ibv);
         int result = check(pds[i], address, length, range.flags, error);
@@ -220,18 +241,20 @@ int gpusys_mr_open_gpu(struct gpusys_mr **ret_mrs, struct gpusys_pd *const *pds,
             return result;
         by_dmabuf = by_dmabuf && knows_dmabuf(pds[i]);
     }
-    int first = by_dmabuf ? register_all(ret_mrs, pds, n, &range, true) : -EOPNOTSUPP;
-    int result = first ? register_all(ret_mrs, pds, n, &range, false) : 0;
+    int first = by_dmabuf ? register_all(ret_mrs, pds, n, &range, true, &refused) : -EOPNOTSUPP;
+    int result = first ? register_all(ret_mrs, pds, n, &range, false, &at) : 0;
     if (!result) {
         *ret_path = first ? GPUSYS_GPU_PEER_MEMORY : GPUSYS_GPU_DMABUF;
         return 0;
     }
     gpusys_error_set_errno(error, result, "registering %llu bytes of GPU memory", (unsigned long long)length);
-    gpusys_error_add_detail(error, "dmabuf", "%s",
-                            dmabuf_fd < 0 ? "no descriptor given"
-                            : by_dmabuf   ? strerrordesc_np(-first)
-                                          : "the library, the kernel or a device does not do it");
-    gpusys_error_add_detail(error, "peer memory", "%s", strerrordesc_np(-result));
+    if (by_dmabuf)
+        add_reason(error, "dmabuf", pds[refused], first);
+    else
+        gpusys_error_add_detail(error, "dmabuf", "%s",
+                                dmabuf_fd < 0 ? "no descriptor given"
+                                              : "the library, the kernel or a device does not do it");
+    add_reason(error, "peer memory", pds[at], result);
     gpusys_error_set_hint(error,
                           "load nvidia-peermem (modprobe nvidia-peermem), or use a driver with dmabuf; "
                           "until then stage through host memory");

@@ -23,16 +23,17 @@ void gs_rail_record_of(const struct gpusys_qp *qp, struct gs_rail_record *ret_re
 {
     struct gpusys_qp_end end = {.size = sizeof end};
     gpusys_qp_end(qp, &end);
-    *ret_record = (struct gs_rail_record){.transport = GPUSYS_TRANSPORT_VERBS,
-                                          .link_layer = (uint8_t)end.link_layer,
-                                          .lid = (uint16_t)end.lid,
-                                          .gid_index = (uint16_t)end.gid_index,
-                                          .mtu_bytes = (uint16_t)end.mtu_bytes,
-                                          .reads_out = (uint8_t)(end.reads_out < 255 ? end.reads_out : 255),
-                                          .reads_in = (uint8_t)(end.reads_in < 255 ? end.reads_in : 255),
-                                          .numa_node = -1,
-                                          .qpn = end.qpn,
-                                          .psn = end.psn};
+    *ret_record =
+        (struct gs_rail_record){.transport = GPUSYS_TRANSPORT_VERBS,
+                                .link_layer = gs_record_link_layer(end.link_layer, end.grh_required),
+                                .lid = (uint16_t)end.lid,
+                                .gid_index = (uint16_t)end.gid_index,
+                                .mtu_bytes = (uint16_t)end.mtu_bytes,
+                                .reads_out = (uint8_t)(end.reads_out < 255 ? end.reads_out : 255),
+                                .reads_in = (uint8_t)(end.reads_in < 255 ? end.reads_in : 255),
+                                .numa_node = -1,
+                                .qpn = end.qpn,
+                                .psn = end.psn};
     memcpy(ret_record->gid, end.gid, sizeof ret_record->gid);
 }
 
@@ -42,7 +43,8 @@ void gs_rail_end_of(const struct gs_rail_record *record, struct gpusys_qp_end *r
                                       .qpn = record->qpn,
                                       .psn = record->psn,
                                       .lid = record->lid,
-                                      .link_layer = record->link_layer,
+                                      .link_layer = gs_link_layer_of(record),
+                                      .grh_required = record->link_layer == GS_LINK_INFINIBAND_GRH,
                                       .mtu_bytes = record->mtu_bytes,
                                       .reads_out = record->reads_out,
                                       .reads_in = record->reads_in,
@@ -147,57 +149,20 @@ int gs_verbs_rail_adopt(struct gs_rail **ret_rail, const struct gpusys_rail *par
 
 /* ---- messages on the rail's connection ---- */
 
-/* One frame of at most GS_BODY_MAX bytes; the body is malloc'ed. */
-static int read_frame(struct gs_verbs_rail *self, struct gs_frame *ret_frame, unsigned char **ret_body,
-                      int64_t deadline_ns)
+/* Send what was encoded and read the answer of that type; its body stays valid until the next. */
+static int ask(struct gs_verbs_rail *self, enum gs_message_type type, const char *what, int64_t deadline_ns,
+               struct gs_frame *ret_frame, const unsigned char **ret_body, struct gpusys_error *error)
 {
-    unsigned char head[GS_FRAME_BYTES], *body;
-    int result = gpusys_stream_read(self->stream, head, sizeof head, deadline_ns, NULL);
+    int result = gs_channel_flush(&self->channel, deadline_ns);
     if (!result)
-        result = gs_frame_decode(head, ret_frame);
+        result = gs_channel_receive(&self->channel, deadline_ns, ret_frame, ret_body);
     if (result)
-        return result;
-    body = malloc(ret_frame->body_bytes + 1u);
-    if (!body)
-        return -ENOMEM;
-    result = gpusys_stream_read(self->stream, body, ret_frame->body_bytes, deadline_ns, NULL);
-    if (result) {
-        free(body);
-        return result;
-    }
-    *ret_body = body;
-    return 0;
-}
-
-static int refused(const struct gs_verbs_rail *self, const struct gs_frame *frame, const unsigned char *body,
-                   const char *what, struct gpusys_error *error)
-{
-    struct gs_refused message;
-    const char *name = gpusys_stream_name(self->stream);
-    if (frame->type != GS_REFUSED || gs_refused_decode(body, frame->body_bytes, &message))
-        return gpusys_error_set(error, -EPROTO, "%s answered %s with message %u", name, what, frame->type);
-    int result = gs_refusal_errno(message.refusal);
-    gpusys_error_set(error, result, "%s refused: %.*s", name, message.reason.length, message.reason.at);
-    gpusys_error_set_foreign(error, GPUSYS_DOMAIN_PEER, (int)message.refusal);
-    return result;
-}
-
-/* Send what was encoded and read the answer of that type. The body is the caller's to free. */
-static int ask(struct gs_verbs_rail *self, struct gs_bytes *out, enum gs_message_type type, const char *what,
-               int64_t deadline_ns, struct gs_frame *ret_frame, unsigned char **ret_body,
-               struct gpusys_error *error)
-{
-    int result = gpusys_stream_write(self->stream, out->data, gs_bytes_queued(out), deadline_ns, NULL);
-    if (!result)
-        result = read_frame(self, ret_frame, ret_body, deadline_ns);
-    if (result)
-        return gpusys_error_set_errno(error, result, "%s: waiting for the answer to %s",
-                                      gpusys_stream_name(self->stream), what);
+        return gpusys_error_set_errno(error, result == -EAGAIN ? -ETIMEDOUT : result,
+                                      "%s: waiting for the answer to %s",
+                                      gpusys_stream_name(self->channel.stream), what);
     if (ret_frame->type == type && ret_frame->serial == self->serial)
         return 0;
-    result = refused(self, ret_frame, *ret_body, what, error);
-    free(*ret_body);
-    return result;
+    return gs_verbs_refusal(self, ret_frame, *ret_body, what, error);
 }
 
 /* ---- opening ---- */
@@ -205,27 +170,25 @@ static int ask(struct gs_verbs_rail *self, struct gs_bytes *out, enum gs_message
 static int exchange_ends(struct gs_verbs_rail *self, const struct gs_rail_target *target, int64_t deadline_ns,
                          struct gs_railed *ret_railed, struct gpusys_error *error)
 {
-    struct gs_bytes out = {0};
     struct gs_rail_wish wish = {.offer = target->pair->offer};
     struct gs_frame frame;
-    unsigned char *body = NULL;
+    const unsigned char *body = NULL;
     gs_rail_record_of(self->qp, &wish.rail);
     wish.rail.numa_node = (int16_t)self->end->port.numa_node;
     wish.rail.generation = target->generation;
     memcpy(wish.rail.device, self->end->port.device,
            strnlen(self->end->port.device, sizeof wish.rail.device - 1));
-    int result = gs_rail_encode(&out, ++self->serial, &wish);
+    int result = gs_rail_encode(&self->channel.out, ++self->serial, &wish);
     result = result ? gpusys_error_set_errno(error, result, "a verbs rail")
-                    : ask(self, &out, GS_RAILED, "RAIL", deadline_ns, &frame, &body, error);
-    gs_bytes_free(&out);
+                    : ask(self, GS_RAILED, "RAIL", deadline_ns, &frame, &body, error);
     if (result)
         return result;
-    if (gs_railed_decode(body, frame.body_bytes, ret_railed))
-        result =
-            gpusys_error_set(error, -EPROTO, "%s described its end of the rail in a way that makes no sense",
-                             gpusys_stream_name(self->stream));
-    free(body);
-    return result;
+    if (gs_railed_decode(body, frame.body_bytes, ret_railed) ||
+        ret_railed->rail.generation != target->generation)
+        return gpusys_error_set(error, -EPROTO,
+                                "%s described its end of the rail in a way that makes no sense",
+                                gpusys_stream_name(self->channel.stream));
+    return 0;
 }
 
 /* One read of memory that means nothing: only then is it known that packets flow both ways. */
@@ -243,8 +206,8 @@ static int probe(struct gs_verbs_rail *self, const struct gs_railed *railed, int
     int64_t limit = gpusys_deadline_after(probe_ns);
     int result = gpusys_qp_post(self->qp, &op, 1);
     if (result == 1)
-        result =
-            gpusys_qp_wait(self->qp, &completion, 1, self->stream, deadline_ns < limit ? deadline_ns : limit);
+        result = gpusys_qp_wait(self->qp, &completion, 1, self->channel.stream,
+                                deadline_ns < limit ? deadline_ns : limit);
     if (result == 1 && completion.status == 0)
         return 0;
     if (result == 1)
@@ -277,13 +240,16 @@ static int set_up(struct gs_verbs_rail *self, const struct gs_rail_target *targe
 {
     struct gs_railed railed;
     struct gpusys_qp_end end;
+    struct gpusys_stream *stream;
     int result = open_queue_pair(self, target, error);
     if (!result)
         result = fit_out(self, error);
     if (!result)
-        result = gpusys_stream_connect(&self->stream, target->address, deadline_ns, error);
-    if (!result)
-        result = gs_rail_attach(self->stream, target, GPUSYS_TRANSPORT_VERBS, deadline_ns, error);
+        result = gpusys_stream_connect(&stream, target->address, deadline_ns, error);
+    if (result)
+        return result;
+    gs_channel_init(&self->channel, stream, false);
+    result = gs_rail_attach(stream, target, GPUSYS_TRANSPORT_VERBS, deadline_ns, error);
     if (!result)
         result = exchange_ends(self, target, deadline_ns, &railed, error);
     if (result)
@@ -294,7 +260,7 @@ static int set_up(struct gs_verbs_rail *self, const struct gs_rail_target *targe
         result = probe(self, &railed, deadline_ns, error);
     if (result)
         return result;
-    self->control = gpusys_stream_fd(self->stream);
+    self->control = gpusys_stream_fd(stream);
     result = watch(self, self->control, EPOLLIN | EPOLLRDHUP);
     return result ? gpusys_error_set_errno(error, result, "a verbs rail") : 0;
 }
@@ -303,6 +269,9 @@ int gs_verbs_rail_connect(struct gs_rail **ret_rail, const struct gs_rail_target
                           struct gpusys_error *error)
 {
     struct gs_verbs_rail *self;
+    struct gpusys_verbs_event event;
+    while (gpusys_verbs_event(target->pair->end->verbs, &event) > 0)
+        ; /* while there was no rail nobody looked whether the port had come back */
     int result = gpusys_verbs_health(target->pair->end->verbs);
     if (result)
         return gpusys_error_set_errno(error, result, "%s port %u", target->pair->end->port.device,
@@ -318,34 +287,4 @@ int gs_verbs_rail_connect(struct gs_rail **ret_rail, const struct gs_rail_target
     }
     *ret_rail = &self->rail;
     return 0;
-}
-
-/* ---- keys ---- */
-
-int gs_verbs_rail_prepare(struct gs_rail *rail, const struct gs_rail_region *region, int64_t deadline_ns,
-                          struct gpusys_error *error)
-{
-    struct gs_verbs_rail *self = (struct gs_verbs_rail *)rail;
-    struct gs_bytes out = {0};
-    struct gs_frame frame;
-    struct gs_keyed keyed;
-    unsigned char *body = NULL;
-    if (gs_verbs_rail_has_key(rail, region->number))
-        return 0;
-    if (!self->stream)
-        return gpusys_error_set(error, -ENOENT, "there is no key for region %u", region->number);
-    int result = gs_region_message_encode(&out, GS_KEY, ++self->serial, region->number);
-    result = result ? gpusys_error_set_errno(error, result, "a region's key")
-                    : ask(self, &out, GS_KEYED, "KEY", deadline_ns, &frame, &body, error);
-    gs_bytes_free(&out);
-    if (result)
-        return result;
-    if (gs_keyed_decode(body, frame.body_bytes, &keyed) || keyed.region != region->number)
-        result = -EPROTO;
-    else
-        result = gs_keyring_add(self->keys, &keyed, region->length);
-    free(body);
-    return result ? gpusys_error_set_errno(error, result, "%s: the keys of region %u",
-                                           gpusys_stream_name(self->stream), region->number)
-                  : 0;
 }

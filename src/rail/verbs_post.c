@@ -14,239 +14,367 @@
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/socket.h>
 
 enum {
     SIGNAL_EVERY = 32,
-    SIGNAL_BYTES = 64 * 1024, /* what is this long is worth a completion of its own */
-    SPINS = 64,               /* polls, each with a yield behind it, before going to sleep */
-    ACK_EVENTS = 64,          /* at once: acknowledging takes a lock */
+    SPINS = 64,          /* polls, each with a yield behind it, before going to sleep */
+    LOOK_NS = 100000000, /* asleep, look at the port so often: another thread may have taken its event */
+    ACK_EVENTS = 64,     /* at once: acknowledging takes a lock */
 };
 
 uint32_t gpusys_qp_room(const struct gpusys_qp *qp)
 {
-    return qp->dead || !qp->is_connected ? 0 : qp->depth - (uint32_t)(qp->tail - qp->head);
+    return qp->limit ? qp->limit - (uint32_t)(qp->tail - qp->head) : 0;
 }
 
 /* ---- posting ---- */
 
-/* Fill request number `tail` of the queue pair, the next of the chain. */
-static inline void put(struct gpusys_qp *qp, struct ibv_send_wr *wr, const struct gpusys_qp_op *op,
-                       uint64_t at, uint32_t length, bool last)
+/* What is not an ordinary read. False: longer than one message. */
+static inline bool fill_special(const struct gpusys_qp *qp, struct ibv_send_wr *wr, bool is_write,
+                                uint64_t length)
 {
-    struct gs_qp_slot *slot = &qp->slots[qp->tail & qp->mask];
-    bool is_write = op->kind == GPUSYS_QP_WRITE;
-    unsigned flags = is_write && length <= qp->inline_bytes ? IBV_SEND_INLINE : 0;
-    if (++qp->unsignalled >= SIGNAL_EVERY || length >= SIGNAL_BYTES) {
-        flags |= IBV_SEND_SIGNALED;
-        qp->unsignalled = 0;
-    }
-    slot->id = op->id;
-    slot->last = last;
-    slot->given = false;
-    wr->sg_list->addr = op->local + at;
-    wr->sg_list->length = length;
-    wr->sg_list->lkey = op->lkey;
-    wr->wr_id = qp->tail++;
-    wr->num_sge = length > 0;
+    if (length > qp->max_message_bytes)
+        return false;
+    wr->num_sge = length > 0; /* devices take an empty piece for one of 2 GiB */
     wr->opcode = is_write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
-    wr->send_flags = flags;
-    wr->wr.rdma.remote_addr = op->remote + at;
+    wr->send_flags = (length >= GS_QP_SIGNAL_BYTES ? IBV_SEND_SIGNALED : 0u) |
+                     (is_write && length <= qp->inline_bytes ? IBV_SEND_INLINE : 0u);
+    return true;
+}
+
+/* Fill in what will be request `number` of the queue pair. False: longer than one message. */
+static inline bool fill(const struct gpusys_qp *qp, struct gs_qp_request *request, uint64_t number,
+                        const struct gpusys_qp_op *op)
+{
+    struct ibv_send_wr *wr = &request->wr;
+    uint64_t length = op->length;
+    if (__builtin_expect(op->kind == GPUSYS_QP_READ && length - 1 < qp->ordinary_bytes, 1)) {
+        wr->num_sge = 1;
+        wr->opcode = IBV_WR_RDMA_READ;
+        wr->send_flags = 0;
+    } else if (!fill_special(qp, wr, op->kind == GPUSYS_QP_WRITE, length)) {
+        return false;
+    }
+    wr->wr_id = number;
+    wr->wr.rdma.remote_addr = op->remote;
     wr->wr.rdma.rkey = op->rkey;
+    request->sge.addr = op->local;
+    request->sge.length = (uint32_t)length;
+    request->sge.lkey = op->lkey;
+    qp->ids[number & qp->mask] = op->id;
+    return true;
 }
 
-/* Give the driver the first `n` of the chain; the last is signalled. */
-static int give(struct gpusys_qp *qp, uint32_t n)
+static void set_part(struct gpusys_qp *qp, uint64_t number, unsigned part)
 {
-    struct ibv_send_wr *last = &qp->wrs[n - 1], *next = last->next, *bad = NULL;
-    last->send_flags |= IBV_SEND_SIGNALED;
-    last->next = NULL;
-    qp->unsignalled = 0;
-    int result = qp->qp->context->ops.post_send(qp->qp, qp->wrs, &bad);
-    last->next = next;
-    if (__builtin_expect(result == 0, 1))
-        return 0;
-    /* What stands before the bad one is under way; the rest never was. */
-    uint32_t posted = bad ? (uint32_t)(bad - qp->wrs) : 0;
-    qp->tail -= n - posted;
-    qp->dead = gs_ibv_errno(result);
-    return qp->dead;
+    uint8_t *now = &qp->parts[number & qp->mask];
+    qp->n_odd += part != GS_QP_WHOLE;
+    qp->n_odd -= *now != GS_QP_WHOLE;
+    *now = (uint8_t)part;
 }
 
-static uint32_t pieces_of(const struct gpusys_qp *qp, const struct gpusys_qp_op *op)
+/* Give the driver the chain's `n`; `last` is the last of them, and signalled. 0, or what the driver said, and where. */
+static inline int give(struct gpusys_qp *qp, uint32_t n, struct gs_qp_request *last,
+                       struct ibv_send_wr **ret_bad)
 {
+    if (__builtin_expect(n > SIGNAL_EVERY, 0))
+        qp->chain[SIGNAL_EVERY - 1].wr.send_flags |= IBV_SEND_SIGNALED;
+    last->wr.send_flags |= IBV_SEND_SIGNALED;
+    last->wr.next = NULL;
+    int result = qp->qp->context->ops.post_send(qp->qp, &qp->chain[0].wr, ret_bad);
+    last->wr.next = &last[1].wr;
+    return result;
+}
+
+_Static_assert(GS_QP_CHAIN <= 2 * SIGNAL_EVERY, "one in the middle of a chain is enough");
+
+/* The driver has taken the first of the chain's `n`, and refused `bad`: how many it has taken. */
+static uint32_t refused(struct gpusys_qp *qp, uint32_t n, const struct ibv_send_wr *bad, int result)
+{
+    uint32_t taken = 0;
+    gs_qp_end_posting(qp, gs_ibv_errno(result));
+    while (bad && taken < n && bad != &qp->chain[taken].wr)
+        taken++;
+    qp->tail += taken;
+    for (uint32_t i = 0; i < n - taken; i++)
+        set_part(qp, qp->tail + i, GS_QP_WHOLE);
+    return taken;
+}
+
+/*
+ * The driver has taken a part of what it was given, and the last of that may be unsignalled: nobody would ever hear
+ * of it. So the queue pair is stopped, and an empty request goes behind, whose flush says that all before it is over.
+ * `op` (may be NULL) is an operation of which some pieces were taken: the empty request is its completion.
+ */
+static int stop_behind(struct gpusys_qp *qp, const struct gpusys_qp_op *op)
+{
+    const struct gpusys_qp_op empty = {.id = op ? op->id : 0, .kind = GPUSYS_QP_WRITE};
+    struct ibv_send_wr *bad = NULL;
+    int result = gs_qp_to_error(qp);
+    if (result)
+        return result;
+    fill(qp, &qp->chain[0], qp->tail, &empty);
+    set_part(qp, qp->tail, op ? GS_QP_WHOLE : GS_QP_GIVEN);
+    result = give(qp, 1, &qp->chain[0], &bad);
+    qp->tail += result == 0;
+    return result;
+}
+
+/* An operation that was not taken after all, though some of its pieces were: they bring nothing. */
+static void give_nothing(struct gpusys_qp *qp, uint64_t first)
+{
+    for (; first < qp->tail; first++)
+        set_part(qp, first, GS_QP_PIECE | GS_QP_GIVEN);
+}
+
+/* Fill the chain with pieces of a long operation, from byte `at` on. Their number. */
+static uint32_t fill_pieces(struct gpusys_qp *qp, const struct gpusys_qp_op *op, uint64_t at)
+{
+    struct gpusys_qp_op piece = *op;
     uint64_t most = qp->max_message_bytes;
-    uint64_t pieces = op->length <= most ? 1 : (op->length - 1) / most + 1;
-    return pieces > qp->depth ? UINT32_MAX : (uint32_t)pieces;
+    uint32_t n = 0;
+    for (; n < GS_QP_CHAIN && at < op->length; n++, at += most) {
+        piece.local = op->local + at;
+        piece.remote = op->remote + at;
+        piece.length = op->length - at < most ? op->length - at : most;
+        fill(qp, &qp->chain[n], qp->tail + n, &piece);
+        set_part(qp, qp->tail + n, op->length - at > most ? GS_QP_PIECE : GS_QP_WHOLE);
+    }
+    return n;
 }
 
 /* An operation of several messages; a chain of them at a time. */
 static int post_pieces(struct gpusys_qp *qp, const struct gpusys_qp_op *op)
 {
-    uint32_t n = 0;
+    uint64_t first = qp->tail;
     for (uint64_t at = 0; at < op->length;) {
-        uint64_t left = op->length - at;
-        uint32_t length = (uint32_t)(left < qp->max_message_bytes ? left : qp->max_message_bytes);
-        put(qp, &qp->wrs[n++], op, at, length, left == length);
-        at += length;
-        if (n == GS_QP_CHAIN || at == op->length) {
-            int result = give(qp, n);
-            if (result)
-                return result;
-            n = 0;
+        struct ibv_send_wr *bad = NULL;
+        uint32_t n = fill_pieces(qp, op, at);
+        int result = give(qp, n, &qp->chain[n - 1], &bad);
+        if (result) {
+            refused(qp, n, bad, result);
+            if (qp->tail != first && stop_behind(qp, op) == 0)
+                return 0;
+            give_nothing(qp, first);
+            return qp->dead;
         }
+        qp->tail += n;
+        at += n * qp->max_message_bytes;
     }
     return 0;
 }
 
-static int may_post(const struct gpusys_qp *qp)
-{
-    int health = atomic_load_explicit(&qp->verbs->health, memory_order_relaxed);
-    return qp->dead ? qp->dead : qp->broken ? qp->broken : !qp->is_connected ? -ENOTCONN : health;
-}
-
-/* How many of the list were taken; a refusal only counts when nothing was. */
+/* 1, or 0 when there is no room for it now. */
 static int post_long(struct gpusys_qp *qp, const struct gpusys_qp_op *op, uint32_t room)
 {
-    uint32_t pieces = pieces_of(qp, op);
-    if (pieces == UINT32_MAX)
+    uint64_t pieces = (op->length - 1) / qp->max_message_bytes + 1;
+    if (pieces > qp->depth)
         return -EMSGSIZE;
     return pieces > room ? 0 : post_pieces(qp, op) ?: 1;
 }
 
-int gpusys_qp_post(struct gpusys_qp *qp, const struct gpusys_qp_op *ops, uint32_t n)
+static inline int may_post(const struct gpusys_qp *qp)
 {
-    uint32_t done = 0;
-    int result = may_post(qp);
-    while (done < n && !result) {
-        uint32_t room = qp->depth - (uint32_t)(qp->tail - qp->head), chain = 0;
+    if (!qp->limit)
+        return qp->dead ? qp->dead : -ENOTCONN;
+    return atomic_load_explicit(&qp->verbs->health, memory_order_relaxed);
+}
+
+static __attribute__((noinline)) int refused_list(struct gpusys_qp *qp, uint32_t n,
+                                                  const struct ibv_send_wr *bad, int result)
+{
+    uint32_t taken = refused(qp, n, bad, result);
+    if (!taken)
+        return qp->dead;
+    stop_behind(qp, NULL);
+    return (int)taken;
+}
+
+/*
+ * Post, in one chain, the first of a list that are no longer than a message: at most `most` (1 … GS_QP_CHAIN). How
+ * many were taken; 0: the first is longer.
+ */
+static inline int post_chain(struct gpusys_qp *qp, const struct gpusys_qp_op *op, uint32_t most)
+{
+    struct gs_qp_request *request = qp->chain;
+    struct ibv_send_wr *bad = NULL;
+    uint64_t number = qp->tail;
+    uint32_t left = most;
+    do {
+        if (!fill(qp, request, number, op))
+            break;
+        number++, request++, op++;
+    } while (--left);
+    if (__builtin_expect(left == most, 0))
+        return 0;
+    int result = give(qp, most - left, request - 1, &bad);
+    if (__builtin_expect(result != 0, 0))
+        return refused_list(qp, most - left, bad, result);
+    qp->tail = number;
+    return (int)(most - left);
+}
+
+/* Lists of all lengths, with operations of several messages among them, as far as there is room. `done` are posted. */
+static __attribute__((noinline)) int post_list(struct gpusys_qp *qp, const struct gpusys_qp_op *ops,
+                                               uint32_t n, uint32_t done)
+{
+    while (done < n) {
+        int result = may_post(qp);
+        uint32_t room = qp->depth - (uint32_t)(qp->tail - qp->head);
         uint32_t most = n - done < room ? n - done : room;
         most = most < GS_QP_CHAIN ? most : GS_QP_CHAIN;
-        while (chain < most && ops[done + chain].length <= qp->max_message_bytes) {
-            const struct gpusys_qp_op *op = &ops[done + chain];
-            put(qp, &qp->wrs[chain++], op, 0, (uint32_t)op->length, true);
-        }
-        if (chain > 0) {
-            uint64_t tail = qp->tail - chain;
-            result = give(qp, chain);
-            done += (uint32_t)(qp->tail - tail);
-        } else if (most > 0) {
-            result = post_long(qp, &ops[done], room);
-            if (result <= 0)
-                break;
-            done++;
-            result = 0;
-        } else {
-            break;
-        }
+        if (!result && most > 0)
+            result = post_chain(qp, &ops[done], most) ?: post_long(qp, &ops[done], room);
+        if (result <= 0)
+            return done ? (int)done : result;
+        done += (uint32_t)result;
     }
-    return done ? (int)done : result;
+    return (int)done;
+}
+
+int gpusys_qp_post(struct gpusys_qp *qp, const struct gpusys_qp_op *ops, uint32_t n)
+{
+    if (__builtin_expect(n - 1 >= GS_QP_CHAIN || (uint32_t)(qp->tail - qp->head) + n > qp->limit ||
+                             atomic_load_explicit(&qp->verbs->health, memory_order_relaxed) != 0,
+                         0))
+        return n ? post_list(qp, ops, n, 0) : may_post(qp);
+    int taken = post_chain(qp, ops, n);
+    return taken < 0 || (uint32_t)taken == n ? taken : post_list(qp, ops, n, (uint32_t)taken);
 }
 
 /* ---- completions ---- */
 
-static int status_of(const struct ibv_wc *wc)
-{
-    return wc->status == IBV_WC_SUCCESS ? 0 : gpusys_wc_status_errno(wc->status);
-}
-
 /* The operation that this request belongs to has failed: its other pieces bring nothing more. */
 static void mark_given(struct gpusys_qp *qp, uint64_t number)
 {
-    while (!qp->slots[number & qp->mask].last && number + 1 < qp->tail)
-        qp->slots[++number & qp->mask].given = true;
+    while (qp->parts[number & qp->mask] & GS_QP_PIECE && number + 1 < qp->tail) {
+        number++;
+        set_part(qp, number, qp->parts[number & qp->mask] | GS_QP_GIVEN);
+    }
 }
 
 static uint32_t give_failed(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completion)
 {
-    struct gs_qp_slot *slot = &qp->slots[qp->head & qp->mask];
+    bool given = qp->parts[qp->head & qp->mask] & GS_QP_GIVEN;
     qp->has_failed = false;
-    bool given = slot->given;
+    qp->n_odd--;
     if (!given) {
-        *ret_completion = (struct gpusys_qp_completion){.id = slot->id,
-                                                        .status = status_of(&qp->failed),
+        *ret_completion = (struct gpusys_qp_completion){.id = qp->ids[qp->head & qp->mask],
+                                                        .status = gpusys_wc_status_errno(qp->failed.status),
                                                         .foreign = qp->failed.status,
                                                         .vendor = qp->failed.vendor_err};
         mark_given(qp, qp->head);
     }
+    set_part(qp, qp->head, GS_QP_WHOLE);
     qp->head++;
     qp->done_until = qp->head;
     return !given;
 }
 
-/* Hand out what is known to be done, in order. */
-static uint32_t give_done(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions, uint32_t max)
+/* Hand out what is known to be done, in order, where some of the requests are no operations. */
+static uint32_t give_odd(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions, uint32_t max)
 {
     uint32_t n = 0;
-    uint64_t head = qp->head;
-    for (; head < qp->done_until && n < max; head++) {
-        const struct gs_qp_slot *slot = &qp->slots[head & qp->mask];
-        ret_completions[n].id = slot->id;
-        ret_completions[n].status = 0;
-        ret_completions[n].foreign = 0;
-        ret_completions[n].vendor = 0;
-        ret_completions[n].reserved = 0;
-        n += slot->last && !slot->given;
+    for (; qp->head < qp->done_until && n < max; qp->head++) {
+        if (qp->parts[qp->head & qp->mask] == GS_QP_WHOLE)
+            ret_completions[n++] = (struct gpusys_qp_completion){.id = qp->ids[qp->head & qp->mask]};
+        set_part(qp, qp->head, GS_QP_WHOLE);
     }
-    qp->head = head;
-    if (qp->has_failed && head == qp->done_until && n < max)
-        n += give_failed(qp, &ret_completions[n]);
+    if (qp->has_failed && n < max)
+        n += give_failed(qp, ret_completions + n);
     return n;
+}
+
+/* The same where they all are, and went well. */
+static inline uint32_t give_done(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions,
+                                 uint32_t max)
+{
+    uint64_t head = qp->head, most = qp->done_until - head;
+    uint32_t n = most < max ? (uint32_t)most : max;
+    for (uint32_t i = 0; i < n; i++)
+        ret_completions[i] = (struct gpusys_qp_completion){.id = qp->ids[(head + i) & qp->mask]};
+    qp->head = head + n;
+    return n;
+}
+
+static int break_off(struct gpusys_qp *qp, int why)
+{
+    qp->broken = why;
+    qp->n_odd++;
+    gs_qp_end_posting(qp, why);
+    return why;
 }
 
 static int unknown_id(struct gpusys_qp *qp, uint64_t number)
 {
     gs_log(GPUSYS_LOG_WARN,
-           "%s: queue pair %#x: a completion of request %llu, and %llu to %llu are under way",
-           qp->verbs->info.device, qp->local.qpn, (unsigned long long)number, (unsigned long long)qp->head,
+           "%s: queue pair %#x: a completion of request %llu, and %llu up to %llu are under way",
+           qp->info.device, qp->local.qpn, (unsigned long long)number, (unsigned long long)qp->head,
            (unsigned long long)qp->tail);
-    qp->dead = qp->broken = -EPROTO;
-    return -EPROTO;
+    return break_off(qp, -EPROTO);
 }
 
-/* Take in one completion. */
-static int take(struct gpusys_qp *qp, const struct ibv_wc *wc)
+static void take_failure(struct gpusys_qp *qp, const struct ibv_wc *wc)
 {
-    if (__builtin_expect(wc->wr_id - qp->done_until >= qp->tail - qp->done_until, 0))
-        return unknown_id(qp, wc->wr_id);
-    if (__builtin_expect(wc->status == IBV_WC_SUCCESS, 1)) {
-        qp->done_until = wc->wr_id + 1;
-        return 0;
-    }
     qp->done_until = wc->wr_id; /* those before it had no completion of their own, so they are done */
     qp->has_failed = true;
+    qp->n_odd++;
     qp->failed = *wc;
-    if (!qp->dead)
-        qp->dead = status_of(wc);
+    gs_qp_end_posting(qp, gpusys_wc_status_errno(wc->status));
+}
+
+/* Take in one completion: 0 a good one, 1 a failed one, or why there will be no more. */
+static inline int take(struct gpusys_qp *qp, const struct ibv_wc *wc)
+{
+    uint64_t number = wc->wr_id;
+    if (__builtin_expect(number - qp->done_until >= qp->tail - qp->done_until, 0))
+        return unknown_id(qp, number);
+    if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
+        take_failure(qp, wc);
+        return 1;
+    }
+    qp->done_until = number + 1;
     return 0;
 }
 
-static int fetch(struct gpusys_qp *qp)
+/* The same with the next one; -EAGAIN when there is none. */
+static inline int take_next(struct gpusys_qp *qp)
 {
+    if (qp->wc_at != qp->wc_count)
+        return take(qp, &qp->wcs[qp->wc_at++]);
     int count = qp->cq->context->ops.poll_cq(qp->cq, GS_QP_WCS, qp->wcs);
-    qp->wc_at = 0;
-    qp->wc_count = count > 0 ? (uint32_t)count : 0;
-    if (__builtin_expect(count < 0, 0))
-        qp->dead = qp->broken = -EIO;
-    return count < 0 ? qp->broken : count;
+    if (__builtin_expect(count <= 0, 0))
+        return count < 0 ? break_off(qp, -EIO) : -EAGAIN;
+    qp->wc_at = 1;
+    qp->wc_count = (uint32_t)count;
+    return take(qp, &qp->wcs[0]);
+}
+
+/* `n` are given already. */
+static __attribute__((noinline)) int
+poll_more(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions, uint32_t n, uint32_t max)
+{
+    int result = 0;
+    while (n < max && result >= 0) {
+        n += give_odd(qp, ret_completions + n, max - n);
+        if (n == max || (n > 0 && qp->head == qp->tail))
+            break;
+        result = qp->broken ? qp->broken : take_next(qp);
+    }
+    return n ? (int)n : result == -EAGAIN ? 0 : result;
 }
 
 int gpusys_qp_poll(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions, uint32_t max)
 {
-    uint32_t n = 0;
-    while (n < max) {
-        n += give_done(qp, ret_completions + n, max - n);
-        if (n == max || (n > 0 && qp->wc_at == qp->wc_count && qp->head == qp->tail))
-            break;
-        int result = qp->broken;
-        if (!result && qp->wc_at == qp->wc_count)
-            result = fetch(qp) ?: -EAGAIN;
-        if (result >= 0)
-            result = take(qp, &qp->wcs[qp->wc_at++]);
-        if (result < 0)
-            return n ? (int)n : result == -EAGAIN ? 0 : result;
+    if (__builtin_expect(qp->n_odd, 0))
+        return poll_more(qp, ret_completions, 0, max);
+    if (qp->done_until == qp->head) {
+        int result = take_next(qp);
+        if (__builtin_expect(result, 0))
+            return result == 1 ? poll_more(qp, ret_completions, 0, max) : result == -EAGAIN ? 0 : result;
     }
-    return (int)n;
+    uint32_t n = give_done(qp, ret_completions, max);
+    return n == max || qp->head == qp->tail ? (int)n : poll_more(qp, ret_completions, n, max);
 }
 
 /* ---- waiting ---- */
@@ -275,22 +403,16 @@ int gpusys_qp_arm(struct gpusys_qp *qp)
     return result ? gs_ibv_errno(result) : 0;
 }
 
-/* What can end a wait, beside a completion. */
-static int look_around(struct gpusys_qp *qp, struct gpusys_stream *control, const struct pollfd *fds)
+/* What can end a wait, beside a completion. Of the control stream only the end is looked for: bytes of the next
+ * protocol may be waiting there, before it as well. */
+static int look_around(struct gpusys_qp *qp, const struct pollfd *fds)
 {
     struct gpusys_verbs_event event;
-    char byte;
     if (fds[1].revents)
         while (gpusys_verbs_event(qp->verbs, &event) > 0)
             ;
     int health = gpusys_verbs_health(qp->verbs);
-    if (health)
-        return health;
-    if (!control || !fds[2].revents)
-        return 0;
-    /* Bytes of the next protocol may be waiting there: only the end of the stream is looked for. */
-    ssize_t count = recv(fds[2].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR) ? -ECONNRESET : 0;
+    return health ? health : fds[2].revents ? -ECONNRESET : 0;
 }
 
 /* Until the channel, the port or the control stream has something, or the deadline. */
@@ -299,10 +421,11 @@ static int sleep_once(struct gpusys_qp *qp, struct gpusys_stream *control, int64
     struct pollfd fds[3] = {{.fd = qp->channel->fd, .events = POLLIN},
                             {.fd = gpusys_verbs_fd(qp->verbs), .events = POLLIN},
                             {.fd = control ? gpusys_stream_fd(control) : -1, .events = POLLRDHUP}};
-    int count = poll(fds, 3, gs_deadline_ms(deadline_ns));
-    if (count < 0 && errno != EINTR)
-        return -errno;
-    return count > 0 ? look_around(qp, control, fds) : 0;
+    int64_t look_ns = gpusys_deadline_after(LOOK_NS);
+    int count = poll(fds, 3, gs_deadline_ms(deadline_ns < look_ns ? deadline_ns : look_ns));
+    if (count < 0)
+        return errno == EINTR ? 0 : -errno;
+    return look_around(qp, fds);
 }
 
 int gpusys_qp_wait(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions, uint32_t max,
@@ -322,6 +445,8 @@ int gpusys_qp_wait(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_comple
         count = gpusys_qp_poll(qp, ret_completions, max);
         if (count != 0)
             return count;
+        if (qp->head == qp->tail)
+            return -ENOENT;
         if (!result && gpusys_now_ns() >= deadline_ns)
             result = -ETIMEDOUT;
         if (!result)

@@ -16,26 +16,38 @@ static const int64_t close_drain_ns = 1000000000;
 
 /* ---- options ---- */
 
-static int take_options(struct gpusys_qp_options *options, const struct gpusys_qp_options *given,
-                        const struct gpusys_verbs *verbs, struct gpusys_error *error)
+static int check_options(const struct gpusys_qp_options *options, const char *device,
+                         struct gpusys_error *error)
 {
-    const char *device = verbs->info.device;
+    if (options->flags & ~(GPUSYS_QP_PSN | GPUSYS_QP_GID_INDEX))
+        return gpusys_error_set(error, -EINVAL, "%s: the queue pair's options: unknown flags %#x", device,
+                                options->flags);
+    if (options->reserved || options->pad[0] || options->pad[1] || options->pad[2])
+        return gpusys_error_set(error, -EINVAL, "%s: the queue pair's options: reserved bytes are not 0",
+                                device);
+    if (options->psn >> 24 || options->service_level > 15 || options->ack_timeout > 31 ||
+        options->retry_count > 6 || options->rnr_retry > 7 || options->hop_limit > 255 ||
+        options->pkey_index > UINT16_MAX)
+        return gpusys_error_set(
+            error, -EINVAL,
+            "%s: the queue pair's options: PSN %#x of 24 bits, service level %u of 15, ACK timeout %u of 31, "
+            "retries %u of 6, RNR retries %u of 7, hop limit %u of 255, partition key index %u of 65535",
+            device, options->psn, options->service_level, options->ack_timeout, options->retry_count,
+            options->rnr_retry, options->hop_limit, options->pkey_index);
+    return 0;
+}
+
+static int take_options(struct gpusys_qp_options *options, const struct gpusys_qp_options *given,
+                        const struct gpusys_port_info *port, struct gpusys_error *error)
+{
+    const char *device = port->device;
     int result = gs_options_take(options, sizeof *options, given);
     if (result)
         return gpusys_error_set(error, result, "%s: the queue pair's options are of another version", device);
-    if (options->flags & ~(GPUSYS_QP_PSN | GPUSYS_QP_GID_INDEX) || options->reserved)
-        return gpusys_error_set(error, -EINVAL, "%s: the queue pair's options: unknown flags %#x", device,
-                                options->flags);
-    if (options->psn >> 24 || options->service_level > 15 || options->ack_timeout > 31 ||
-        options->retry_count > 6 || options->rnr_retry > 7 || options->hop_limit > 255)
-        return gpusys_error_set(
-            error, -EINVAL,
-            "%s: the queue pair's options: PSN %#x of 24 bits, service level %u of 15, ACK "
-            "timeout %u of 31, retries %u of 6, RNR retries %u of 7, hop limit %u of 255",
-            device, options->psn, options->service_level, options->ack_timeout, options->retry_count,
-            options->rnr_retry, options->hop_limit);
-    uint32_t most =
-        verbs->info.max_requests < verbs->info.max_cqes ? verbs->info.max_requests : verbs->info.max_cqes;
+    result = check_options(options, device, error);
+    if (result)
+        return result;
+    uint32_t most = port->max_requests < port->max_cqes ? port->max_requests : port->max_cqes;
     if (options->depth > most)
         return gpusys_error_set(error, -EINVAL, "%s: %u requests under way, and the device does %u", device,
                                 options->depth, most);
@@ -59,12 +71,14 @@ static int make_slots(struct gpusys_qp *qp)
     while (size < qp->depth)
         size *= 2;
     qp->mask = size - 1;
-    qp->slots = calloc(size, sizeof *qp->slots);
+    qp->ids = calloc(size, sizeof *qp->ids);
+    qp->parts = calloc(size, sizeof *qp->parts);
     for (unsigned i = 0; i < GS_QP_CHAIN; i++) {
-        qp->wrs[i].sg_list = &qp->sges[i];
-        qp->wrs[i].next = i + 1 < GS_QP_CHAIN ? &qp->wrs[i + 1] : NULL;
+        struct gs_qp_request *request = &qp->chain[i];
+        request->wr.sg_list = &request->sge;
+        request->wr.next = &request[1].wr; /* of the last one posted it is NULL meanwhile */
     }
-    return qp->slots ? 0 : -ENOMEM;
+    return qp->ids && qp->parts ? 0 : -ENOMEM;
 }
 
 /* An event queue that never blocks, and a completion queue with room for every request, signalled or not. */
@@ -84,6 +98,11 @@ static int make_queue(struct gpusys_qp *qp)
 }
 
 /* Some devices copy less into a request than asked for, some nothing, and say so by refusing. */
+static uint32_t less_inline(uint32_t bytes)
+{
+    return bytes >= 32 ? bytes / 2 : 0;
+}
+
 static int make_pair(struct gpusys_qp *qp, struct gpusys_pd *pd)
 {
     const struct gs_ibv *ibv = qp->verbs->ibv;
@@ -92,28 +111,28 @@ static int make_pair(struct gpusys_qp *qp, struct gpusys_pd *pd)
         .recv_cq = qp->cq,
         .qp_type = IBV_QPT_RC,
         .cap = {.max_send_wr = qp->depth, .max_send_sge = 1, .max_inline_data = qp->options.inline_bytes}};
-    struct ibv_qp_init_attr attempt = attributes;
-    errno = 0;
-    qp->qp = ibv->create_qp(pd->pd, &attempt);
-    if (!qp->qp && (errno == EINVAL || errno == ENOMEM)) {
-        attempt = attributes;
-        attempt.cap.max_inline_data = 0;
+    for (uint32_t bytes = qp->options.inline_bytes;; bytes = less_inline(bytes)) {
+        struct ibv_qp_init_attr attempt = attributes;
+        attempt.cap.max_inline_data = bytes;
         errno = 0;
         qp->qp = ibv->create_qp(pd->pd, &attempt);
+        if (qp->qp) {
+            uint32_t had = attempt.cap.max_inline_data;
+            qp->inline_bytes = had < qp->options.inline_bytes ? had : qp->options.inline_bytes;
+            return 0;
+        }
+        if (!bytes || (errno != EINVAL && errno != ENOMEM))
+            return gs_ibv_errno(0);
     }
-    if (!qp->qp)
-        return gs_ibv_errno(0);
-    qp->inline_bytes = attempt.cap.max_inline_data < qp->options.inline_bytes ? attempt.cap.max_inline_data
-                                                                              : qp->options.inline_bytes;
-    return 0;
 }
 
 static int explain_making(const struct gpusys_qp *qp, int code, struct gpusys_error *error)
 {
-    const struct gpusys_port_info *info = &qp->verbs->info;
-    const char *part = !qp->channel ? "a completion channel"
-                       : !qp->cq    ? "a completion queue"
-                                    : "a queue pair";
+    const struct gpusys_port_info *info = &qp->info;
+    const char *part = !qp->ids || !qp->parts ? "memory"
+                       : !qp->channel         ? "a completion channel"
+                       : !qp->cq              ? "a completion queue"
+                                              : "a queue pair";
     gpusys_error_set_errno(error, code, "%s port %u: %s for %u requests", info->device, info->port, part,
                            qp->depth);
     gpusys_error_add_detail(error, "device", "at most %u queue pairs, %u requests each, %u completions",
@@ -129,9 +148,9 @@ static int explain_making(const struct gpusys_qp *qp, int code, struct gpusys_er
 static int fill_local(struct gpusys_qp *qp, struct gpusys_error *error)
 {
     const struct gpusys_verbs *verbs = qp->verbs;
-    struct gpusys_port_info port = {.size = sizeof port}, *info = &port;
+    const struct gpusys_port_info *info = &qp->info;
     struct gpusys_gid_info chosen = {.size = sizeof chosen};
-    gpusys_verbs_info(verbs, &port, &chosen); /* a copy: an event may change them any time */
+    gpusys_verbs_info(verbs, NULL, &chosen); /* a copy: an event may change it any time */
     qp->local = (struct gpusys_qp_end){.size = sizeof qp->local,
                                        .qpn = qp->qp->qp_num,
                                        .psn = qp->options.psn,
@@ -169,10 +188,14 @@ int gpusys_qp_open(struct gpusys_qp **ret_qp, struct gpusys_pd *pd, const struct
     if (!qp)
         return gpusys_error_set_errno(error, -ENOMEM, "a queue pair");
     qp->verbs = pd->verbs;
-    int result = take_options(&qp->options, options, qp->verbs, error);
+    qp->info.size = sizeof qp->info;
+    gpusys_verbs_info(qp->verbs, &qp->info, NULL);
+    int result = take_options(&qp->options, options, &qp->info, error);
     if (!result) {
         qp->depth = qp->options.depth;
-        qp->max_message_bytes = qp->verbs->info.max_message_bytes;
+        qp->max_message_bytes = qp->info.max_message_bytes;
+        qp->ordinary_bytes =
+            qp->max_message_bytes < GS_QP_SIGNAL_BYTES ? qp->max_message_bytes : GS_QP_SIGNAL_BYTES - 1;
         result = make_slots(qp);
         if (!result)
             result = make_queue(qp);
@@ -228,7 +251,7 @@ static int reap(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completio
         bool keep = ret_completions && count < max;
         int got = gpusys_qp_poll(qp, keep ? ret_completions + count : scratch, keep ? max - count : 16);
         if (got > 0) {
-            count += keep ? (uint32_t)got : 0;
+            count += keep || !ret_completions ? (uint32_t)got : 0;
             continue;
         }
         struct pollfd fd = {.fd = qp->channel->fd, .events = POLLIN};
@@ -244,14 +267,12 @@ int gpusys_qp_drain(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_compl
                     uint32_t *ret_count, int64_t deadline_ns)
 {
     uint32_t count = 0;
-    int result = gs_qp_to_error(qp);
-    if (!qp->dead)
-        qp->dead = -ECANCELED;
-    if (!result)
-        result = reap(qp, ret_completions, max, &count, deadline_ns);
+    int refused = gs_qp_to_error(qp); /* by a device that is gone: what it flushed is there at once */
+    gs_qp_end_posting(qp, -ECANCELED);
+    int result = reap(qp, ret_completions, max, &count, refused ? 0 : deadline_ns);
     if (ret_count)
         *ret_count = count;
-    return result;
+    return result && refused ? refused : result;
 }
 
 /* Destroying waits for every event to be acknowledged. */
@@ -265,7 +286,7 @@ static void ack_events(struct gpusys_qp *qp)
 static void complain(const struct gpusys_qp *qp, const char *what, int result)
 {
     if (result)
-        gs_log(GPUSYS_LOG_WARN, "%s: %s could not be destroyed: %s", qp->verbs->info.device, what,
+        gs_log(GPUSYS_LOG_WARN, "%s: %s could not be destroyed: %s", qp->info.device, what,
                strerrordesc_np(-gs_ibv_errno(result)));
 }
 
@@ -284,6 +305,7 @@ void gpusys_qp_close(struct gpusys_qp *qp)
     }
     if (qp->channel)
         complain(qp, "a completion channel", ibv->destroy_comp_channel(qp->channel));
-    free(qp->slots);
+    free(qp->ids);
+    free(qp->parts);
     free(qp);
 }

@@ -21,12 +21,11 @@
 #include <unistd.h>
 
 enum {
-    CHAIN = 64,                     /* requests given to the driver at once */
     WINDOW_BYTES = 4 * 1024 * 1024, /* under way, about: more only waits in queues */
     EMPTY_POLLS = 32,               /* in a row, before we sleep */
 };
 
-static const int64_t drain_ns = 1000000000, keys_ns = 5000000000;
+static const int64_t drain_ns = 1000000000;
 
 static struct gs_verbs_rail *self_of(const struct gs_rail *rail)
 {
@@ -38,11 +37,6 @@ struct gs_verbs_end *gs_verbs_rail_end(const struct gs_rail *rail)
     return rail && rail->ops == &gs_rail_verbs ? self_of(rail)->end : NULL;
 }
 
-bool gs_verbs_rail_has_key(const struct gs_rail *rail, uint32_t region)
-{
-    return gs_keyring_find(self_of(rail)->keys, region);
-}
-
 int gs_verbs_rail_info(const struct gs_rail *rail, struct gpusys_qp_info *ret_info)
 {
     return !self_of(rail)->qp ? -ENOTCONN : gpusys_qp_info(self_of(rail)->qp, ret_info);
@@ -52,9 +46,10 @@ static unsigned verbs_room(const struct gs_rail *rail)
 {
     const struct gs_verbs_rail *self = self_of(rail);
     bool is_idle = self->n_free == self->n_slots;
-    if (self->bytes_out >= WINDOW_BYTES || (!is_idle && self->n_free < self->n_slots / 4) || self->fault)
+    if (self->bytes_out >= WINDOW_BYTES || (!is_idle && self->n_free < self->n_slots / 4) || self->fault ||
+        self->n_waiting || self->n_ops)
         return 0;
-    return self->n_free < CHAIN / 2 ? self->n_free : CHAIN / 2;
+    return self->n_free < GS_VERBS_CHAIN / 2 ? self->n_free : GS_VERBS_CHAIN / 2;
 }
 
 /* ---- slots ---- */
@@ -85,110 +80,159 @@ static void finish(struct gs_verbs_rail *self, unsigned slot, int status, struct
     gs_slices_push(done, slice);
 }
 
+/* ---- the ring of slots that are waiting ---- */
+
+static void wait_last(struct gs_verbs_rail *self, unsigned slot)
+{
+    self->waiting[(self->waiting_at + self->n_waiting++) % GS_VERBS_SLOTS] = (uint16_t)slot;
+}
+
+static unsigned take_first(struct gs_verbs_rail *self)
+{
+    unsigned slot = self->waiting[self->waiting_at];
+    self->waiting_at = (self->waiting_at + 1) % GS_VERBS_SLOTS;
+    self->n_waiting--;
+    return slot;
+}
+
+void gs_verbs_rail_give_up(struct gs_verbs_rail *self, uint32_t region, int status)
+{
+    for (unsigned i = self->n_waiting; i > 0; i--) {
+        unsigned slot = take_first(self);
+        if (self->slots[slot].slice->region == region && self->slots[slot].posted == 0)
+            finish(self, slot, status, &self->ends);
+        else
+            wait_last(self, slot);
+    }
+}
+
 /* ---- posting ---- */
 
-/* Give the driver what was gathered; what it refuses ends the rail. */
+/* Give the driver what was gathered, as far as it has room. What it refuses ends the rail. */
 static void flush_ops(struct gs_verbs_rail *self)
 {
-    if (self->n_ops == 0 || self->fault)
-        return;
     int count = gpusys_qp_post(self->qp, self->ops, self->n_ops);
-    if (count != (int)self->n_ops)
-        self->fault = count < 0 ? count : -EIO;
-    self->n_ops = 0;
+    if (count < 0) {
+        self->fault = count;
+        return;
+    }
+    self->n_ops -= (uint32_t)count;
+    if (self->n_ops)
+        memmove(self->ops, self->ops + count, self->n_ops * sizeof *self->ops);
     self->armed = false;
     self->empty_polls = 0;
 }
 
 /* Where the slice's bytes are for the device: in the caller's memory or in the slot's. 0, or why not. */
-static int find_memory(struct gs_verbs_rail *self, unsigned slot, uint64_t *ret_address, uint32_t *ret_lkey)
+static int find_memory(struct gs_verbs_rail *self, unsigned slot)
 {
-    struct gs_slice *slice = self->slots[slot].slice;
-    uint64_t address = (uintptr_t)slice->buffer;
-    const struct gs_landing *landing = gs_verbs_end_find(self->end, address, slice->length);
+    struct gs_verbs_slot *at = &self->slots[slot];
+    struct gs_slice *slice = at->slice;
+    const struct gs_landing *landing = gs_verbs_end_find(self->end, (uintptr_t)slice->buffer, slice->length);
     bool is_write = slice->op == GPUSYS_OP_WRITE;
-    *ret_address = address;
-    *ret_lkey = landing ? landing->lkey : 0;
-    if (landing)
+    at->address = (uintptr_t)slice->buffer;
+    if (landing) {
+        at->lkey = landing->lkey;
         return 0;
+    }
     if (slice->length <= GS_BOUNCE_BYTES) {
         if (is_write)
             memcpy(bounce_of(self, slot), slice->buffer, slice->length);
-        self->slots[slot].bounced = true;
-        *ret_address = (uintptr_t)bounce_of(self, slot);
-        *ret_lkey = self->bounce_lkey;
+        at->bounced = true;
+        at->address = (uintptr_t)bounce_of(self, slot);
+        at->lkey = self->bounce_lkey;
         return 0;
     }
     struct gpusys_mr_info info = {.size = sizeof info};
-    int result = gpusys_mr_open(&self->slots[slot].mr, self->end->pd, slice->buffer, slice->length,
+    int result = gpusys_mr_open(&at->mr, self->end->pd, slice->buffer, slice->length,
                                 is_write ? GPUSYS_MR_SOURCE : GPUSYS_MR_LANDING, NULL);
     if (!result)
-        result = gpusys_mr_info(self->slots[slot].mr, &info);
-    *ret_lkey = info.lkey;
+        result = gpusys_mr_info(at->mr, &info);
+    at->lkey = info.lkey;
     return result;
 }
 
-/* One request for each piece of the region that the slice touches; the last one carries the slot. */
-static int gather(struct gs_verbs_rail *self, unsigned slot, const struct gs_keys *keys)
+/* The next request of a slice: up to the end of the piece of the region that it is in. */
+static struct gpusys_qp_op op_of(const struct gs_verbs_slot *at, unsigned slot, const struct gs_keys *keys,
+                                 const struct gs_key_entry *key, uint64_t within)
 {
-    const struct gs_slice *slice = self->slots[slot].slice;
-    uint64_t local;
-    uint32_t lkey;
-    int result = find_memory(self, slot, &local, &lkey);
-    for (uint32_t at = 0; at < slice->length && !result;) {
-        uint64_t offset = slice->offset + at, piece = offset / keys->piece_bytes,
-                 within = offset - piece * keys->piece_bytes, left = slice->length - at;
+    uint64_t left = at->slice->length - at->posted, most = keys->piece_bytes - within;
+    return (struct gpusys_qp_op){.id = (uint64_t)slot << 1 | (left <= most),
+                                 .local = at->address + at->posted,
+                                 .remote = key->base + within,
+                                 .length = left <= most ? left : most,
+                                 .lkey = at->lkey,
+                                 .rkey = key->rkey,
+                                 .kind = at->slice->op == GPUSYS_OP_WRITE ? GPUSYS_QP_WRITE : GPUSYS_QP_READ};
+}
+
+static void gather_slot(struct gs_verbs_rail *self, unsigned slot, const struct gs_keys *keys)
+{
+    struct gs_verbs_slot *at = &self->slots[slot];
+    while (at->posted < at->slice->length && self->n_ops < GS_VERBS_CHAIN) {
+        uint64_t offset = at->slice->offset + at->posted, piece = offset / keys->piece_bytes;
         const struct gs_key_entry *key = gs_keys_piece(keys, piece);
-        if (!key)
-            return -ERANGE;
-        uint64_t length = left < keys->piece_bytes - within ? left : keys->piece_bytes - within;
-        if (self->n_ops == CHAIN)
-            flush_ops(self);
-        self->ops[self->n_ops++] =
-            (struct gpusys_qp_op){.id = length == left ? slot + 1u : 0,
-                                  .local = local + at,
-                                  .remote = key->base + within,
-                                  .length = length,
-                                  .lkey = lkey,
-                                  .rkey = key->rkey,
-                                  .kind = slice->op == GPUSYS_OP_WRITE ? GPUSYS_QP_WRITE : GPUSYS_QP_READ};
-        at += (uint32_t)length;
+        if (!key) { /* the peer's keys are not those of the region that it listed */
+            self->fault = -EPROTO;
+            return;
+        }
+        const struct gpusys_qp_op *op = &self->ops[self->n_ops++];
+        self->ops[self->n_ops - 1] = op_of(at, slot, keys, key, offset - piece * keys->piece_bytes);
+        at->posted += (uint32_t)op->length;
+        at->slice->sent = at->slice->op == GPUSYS_OP_WRITE;
     }
-    return result;
+    if (at->posted == at->slice->length)
+        take_first(self);
 }
 
-/* A rail that was down when the others were given the region's keys asks for them now, and waits. */
-static const struct gs_keys *fetch_keys(struct gs_verbs_rail *self, uint32_t region)
+/* Requests for what is waiting, as many as a chain takes. */
+static void gather(struct gs_verbs_rail *self)
 {
-    struct gs_rail_region wanted = {.number = region};
-    struct gpusys_error error;
-    if (gs_verbs_rail_prepare(&self->rail, &wanted, gpusys_deadline_after(keys_ns), &error))
-        gs_log(GPUSYS_LOG_WARN, "%s", error.message);
-    return gs_keyring_find(self->keys, region);
+    while (self->n_waiting && self->n_ops < GS_VERBS_CHAIN && !self->fault) {
+        unsigned slot = self->waiting[self->waiting_at];
+        uint32_t region = self->slots[slot].slice->region;
+        const struct gs_keys *keys = gs_keyring_find(self->keys, region);
+        int result = keys ? 0 : gs_verbs_ask(self, region);
+        if (keys) {
+            gather_slot(self, slot, keys);
+        } else if (result == -ENOENT) {
+            gs_verbs_rail_give_up(self, region, result);
+        } else {
+            self->fault = result;
+            return;
+        }
+    }
 }
 
-static void post_slice(struct gs_verbs_rail *self, struct gs_slice *slice)
+/* Post what is waiting, as far as keys are known and there is room. */
+static void advance(struct gs_verbs_rail *self)
 {
-    const struct gs_keys *keys = gs_keyring_find(self->keys, slice->region);
-    if (!keys)
-        keys = fetch_keys(self, slice->region);
-    unsigned slot = self->free_slots[--self->n_free];
-    self->slots[slot].slice = slice;
-    self->bytes_out += slice->length;
-    int result = keys ? gather(self, slot, keys) : -ENOKEY;
-    if (result)
-        finish(self, slot, result, &self->refused);
-    else if (slice->op == GPUSYS_OP_WRITE)
-        slice->sent = true;
+    uint32_t before;
+    do {
+        gather(self);
+        before = self->n_ops;
+        if (before && !self->fault)
+            flush_ops(self);
+    } while (self->n_ops < before && !self->fault && (self->n_waiting || self->n_ops));
+    if (self->channel.stream && gs_channel_has_output(&self->channel) && !self->fault)
+        self->fault = gs_verbs_listen(self);
 }
 
 static void verbs_post(struct gs_rail *rail, struct gs_slices *chain)
 {
     struct gs_verbs_rail *self = self_of(rail);
     struct gs_slice *slice;
-    while ((slice = gs_slices_pop(chain)))
-        post_slice(self, slice);
-    flush_ops(self);
+    while ((slice = gs_slices_pop(chain))) {
+        unsigned slot = self->free_slots[--self->n_free];
+        self->slots[slot].slice = slice;
+        self->bytes_out += slice->length;
+        int result = find_memory(self, slot);
+        if (result)
+            finish(self, slot, result, &self->ends);
+        else
+            wait_last(self, slot);
+    }
+    advance(self);
 }
 
 /* ---- completions ---- */
@@ -204,37 +248,40 @@ static int complain(const struct gs_verbs_rail *self, const struct gpusys_qp_com
 }
 
 /*
- * A failed request ends the rail. If it was refused for what it asked for, that is its own end too: on another rail
- * it would fare no better. Otherwise it is still outstanding, and comes back with the others.
+ * A failed request ends the rail. If it was refused for what it asked for, that is the end of its slice too: on another
+ * rail it would fare no better. Otherwise the slice is still outstanding, and comes back with the others.
  */
 static int failed(struct gs_verbs_rail *self, const struct gpusys_qp_completion *completion,
                   struct gs_slices *done)
 {
     int status = completion->status == -ECANCELED ? -ECONNRESET : complain(self, completion);
-    bool is_its_own = status == -EREMOTEIO || status == -EFAULT || status == -EMSGSIZE;
-    if (is_its_own && completion->id)
-        finish(self, (unsigned)completion->id - 1, status, done);
+    if (status != -EREMOTEIO && status != -EFAULT && status != -EMSGSIZE)
+        return status;
+    if (gpusys_qp_drain(self->qp, NULL, 0, NULL, gpusys_deadline_after(drain_ns)) == 0)
+        finish(self, (unsigned)(completion->id >> 1), status, done); /* and nothing touches its buffer now */
     return status;
 }
 
 /* Up to a batch of completions; how many. */
 static int reap(struct gs_verbs_rail *self, struct gs_slices *done)
 {
-    struct gpusys_qp_completion completions[CHAIN];
-    int count = gpusys_qp_poll(self->qp, completions, CHAIN);
+    struct gpusys_qp_completion completions[GS_VERBS_CHAIN];
+    int count = gpusys_qp_poll(self->qp, completions, GS_VERBS_CHAIN);
     for (int i = 0; i < count; i++) {
         if (completions[i].status)
             return failed(self, &completions[i], done);
-        if (completions[i].id)
-            finish(self, (unsigned)completions[i].id - 1, 0, done);
+        if (completions[i].id & 1)
+            finish(self, (unsigned)(completions[i].id >> 1), 0, done);
     }
     return count;
 }
 
 /* Has the other side's connection ended, or said what nobody asked for? */
-static int look_at_control(const struct gs_verbs_rail *self)
+static int look_at_control(struct gs_verbs_rail *self)
 {
     char byte;
+    if (self->channel.stream)
+        return gs_verbs_listen(self);
     ssize_t count = self->control < 0 ? -1 : recv(self->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (self->control < 0 || (count < 0 && (errno == EAGAIN || errno == EINTR)))
         return 0;
@@ -260,16 +307,33 @@ static int go_to_sleep(struct gs_verbs_rail *self, struct gs_slices *done)
     return result < 0 ? result : 0;
 }
 
+/* Completions, keys, and what could not be posted before. How many completions there were. */
+static int work(struct gs_verbs_rail *self, struct gs_slices *done)
+{
+    int count = reap(self, done);
+    int result = count < 0 || !self->n_asked ? 0 : gs_verbs_listen(self);
+    if (count < 0 || result)
+        return count < 0 ? count : result;
+    if (self->n_waiting || self->n_ops)
+        advance(self);
+    return self->fault ? self->fault : count;
+}
+
+static void give_ends(struct gs_verbs_rail *self, struct gs_slices *done)
+{
+    struct gs_slice *slice;
+    while ((slice = gs_slices_pop(&self->ends)))
+        gs_slices_push(done, slice);
+}
+
 static int verbs_poll(struct gs_rail *rail, struct gs_slices *done)
 {
     struct gs_verbs_rail *self = self_of(rail);
-    struct gs_slice *slice;
     bool was_armed = self->armed;
-    while ((slice = gs_slices_pop(&self->refused)))
-        gs_slices_push(done, slice);
-    int count = self->fault ? self->fault : reap(self, done);
+    int count = self->fault ? self->fault : work(self, done);
     if (count == 0 && (was_armed || self->empty_polls >= EMPTY_POLLS))
         count = look_around(self) ?: go_to_sleep(self, done);
+    give_ends(self, done);
     if (count < 0)
         return self->fault = count;
     self->empty_polls = count ? 0 : self->empty_polls + 1;
@@ -292,16 +356,28 @@ static uint32_t verbs_events(const struct gs_rail *rail)
 static bool verbs_busy(const struct gs_rail *rail)
 {
     const struct gs_verbs_rail *self = self_of(rail);
-    return self->fault || self->refused.first || (self->n_free < self->n_slots && !self->armed);
+    return self->fault || self->ends.first || (self->n_free < self->n_slots && !self->armed);
 }
 
 /* ---- ends ---- */
 
-/* The device reads or writes the buffers of what is under way until the queue pair is stopped. */
+/* What has not been posted is let go. The device reads or writes the buffers of the rest until the queue pair is
+ * stopped. */
 static int verbs_abandon(struct gs_rail *rail, const void *owner, struct gs_slices *dropped)
 {
-    const struct gs_verbs_rail *self = self_of(rail);
-    (void)dropped;
+    struct gs_verbs_rail *self = self_of(rail);
+    struct gs_slices ends = self->ends;
+    struct gs_slice *slice;
+    self->ends = (struct gs_slices){0};
+    while ((slice = gs_slices_pop(&ends)))
+        gs_slices_push(slice->owner == owner ? dropped : &self->ends, slice);
+    for (unsigned i = self->n_waiting; i > 0; i--) {
+        unsigned slot = take_first(self);
+        if (self->slots[slot].slice->owner == owner && self->slots[slot].posted == 0)
+            gs_slices_push(dropped, empty_slot(self, slot));
+        else
+            wait_last(self, slot);
+    }
     for (unsigned i = 0; i < self->n_slots; i++)
         if (self->slots[i].slice && self->slots[i].slice->owner == owner)
             return -EBUSY;
@@ -311,7 +387,6 @@ static int verbs_abandon(struct gs_rail *rail, const void *owner, struct gs_slic
 static void verbs_quiesce(struct gs_rail *rail, struct gs_slices *outstanding)
 {
     struct gs_verbs_rail *self = self_of(rail);
-    struct gs_slice *slice;
     int result = !self->qp ? 0 : gpusys_qp_drain(self->qp, NULL, 0, NULL, gpusys_deadline_after(drain_ns));
     if (result)
         gs_log(GPUSYS_LOG_WARN, "%s port %u: requests that did not come back: %s", self->end->port.device,
@@ -319,8 +394,8 @@ static void verbs_quiesce(struct gs_rail *rail, struct gs_slices *outstanding)
     gpusys_qp_close(self->qp); /* once it is destroyed the device touches nothing, whatever it reported */
     self->qp = NULL;
     self->fault = -ENOTCONN;
-    while ((slice = gs_slices_pop(&self->refused)))
-        gs_slices_push(outstanding, slice);
+    self->n_waiting = self->n_ops = 0;
+    give_ends(self, outstanding);
     for (unsigned i = 0; i < self->n_slots; i++)
         if (self->slots[i].slice)
             gs_slices_push(outstanding, empty_slot(self, i));
@@ -336,7 +411,7 @@ static void verbs_close(struct gs_rail *rail)
     free(self->bounce);
     gs_verbs_end_drop(self->end);
     gs_keyring_free(&self->own_keys);
-    gpusys_stream_close(self->stream);
+    gs_channel_free(&self->channel);
     if (self->epoll >= 0)
         close(self->epoll);
     free(self);
@@ -346,7 +421,6 @@ const struct gs_rail_ops gs_rail_verbs = {
     .transport = GPUSYS_TRANSPORT_VERBS,
     .slice_bytes = 512 * 1024,
     .connect = gs_verbs_rail_connect,
-    .prepare = gs_verbs_rail_prepare,
     .room = verbs_room,
     .post = verbs_post,
     .poll = verbs_poll,

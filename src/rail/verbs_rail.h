@@ -18,8 +18,8 @@ int gs_verbs_rail_adopt(struct gs_rail **ret_rail, const struct gpusys_rail *par
 /* The port that a verbs rail uses; NULL for rails of other transports. */
 struct gs_verbs_end *gs_verbs_rail_end(const struct gs_rail *rail);
 
-/* Does it have the region's keys? */
-bool gs_verbs_rail_has_key(const struct gs_rail *rail, uint32_t region);
+/* The region is gone: an answer about its keys that is still to come is of no use. */
+void gs_verbs_rail_forget(struct gs_rail *rail, uint32_t region);
 
 /* What a queue pair says of itself, as a record of gpusys/1; and back. */
 void gs_rail_record_of(const struct gpusys_qp *qp, struct gs_rail_record *ret_record);

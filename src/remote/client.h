@@ -7,7 +7,7 @@
 #include "rail/rail.h"
 #include "rail/shm.h"
 #include "rail/verbs_end.h"
-#include "remote/channel.h"
+#include "wire/channel.h"
 
 #include <gpusys/remote.h>
 #include <pthread.h>
@@ -51,6 +51,7 @@ struct gs_lane {
     uint32_t generation, watched;   /* EPOLL… bits in the set */
     unsigned failures;              /* in a row; too many and it stays dead */
     int64_t retry_at_ns;            /* when to try again */
+    char last_words[80];            /* of the rail that died last */
     struct gs_slices fenced;        /* writes that wait for the peer's word that the dead rail is silent */
     uint64_t fence_serial;          /* 0: none asked for */
     struct gs_reconnect *reconnect; /* a helper thread at work */
@@ -100,9 +101,10 @@ struct gpusys_remote {
     struct gs_sum_ask *asks, **last_ask;
 
     struct gs_spin spin;
-    bool bulk;        /* the slice that ended last was a long one */
-    int epoll, wake;  /* the set of descriptors; what helper threads raise */
-    int event, timer; /* -1 until the caller wants a descriptor to poll */
+    bool bulk;         /* the slice that ended last was a long one */
+    unsigned unlooked; /* turns since the set of descriptors was looked at */
+    int epoll, wake;   /* the set of descriptors; what helper threads raise */
+    int event, timer;  /* -1 until the caller wants a descriptor to poll */
     uint32_t control_watched;
     int64_t timer_at;
     struct gs_shm_rail *shm; /* lanes[0]'s, when that is one */
@@ -176,8 +178,14 @@ int gs_verbs_open_ends(struct gpusys_remote *remote, const struct gpusys_remote_
 /* Pair them with what the peer offers. How many pairs there are; 0: `why_not` says why. */
 unsigned gs_verbs_find_pairs(struct gpusys_remote *remote, char *why_not, size_t why_bytes);
 
-/* Every live lane has the region's keys after it. */
-int gs_verbs_prepare(struct gpusys_remote *remote, uint32_t region, int64_t deadline_ns);
+/* No slice is longer than what every port can register at once. */
+void gs_verbs_limit_slices(struct gpusys_remote *remote);
+
+/* The rails will ask for the region's keys, if they have none. -ENOMEM. */
+int gs_verbs_expect(struct gpusys_remote *remote, uint32_t region);
+
+/* Where the region's bytes lie, as it is registered; `listed`: as it is listed. */
+uint8_t gs_verbs_place(const struct gpusys_remote *remote, uint32_t region, uint8_t listed);
 void gs_verbs_forget_region(struct gpusys_remote *remote, uint32_t region);
 void gs_verbs_close(struct gpusys_remote *remote);
 

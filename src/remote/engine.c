@@ -19,6 +19,7 @@ enum {
     FAILURES_MAX = 3, /* for each lane there is: when all die together, a slice may meet every one of them */
     EVENTS_AT_ONCE = 16,
     BULK_BYTES = 256 * 1024, /* from here on a slice is part of a long transfer */
+    LOOK_EVERY = 16,         /* turns in which the lanes alone are polled, without a system call */
 };
 
 /* What the events of the set belong to; a lane's are its index. */
@@ -525,7 +526,11 @@ int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
         return remote->dead;
     bool busy = is_busy(remote) || remote->news != news || gs_control_has_input(remote);
     int timeout = busy ? 0 : gs_deadline_ms(earliest(remote, deadline_ns));
-    int count = gs_spin_wait(&remote->spin, remote->bulk, remote->epoll, events, EVENTS_AT_ONCE, timeout);
+    bool skip = busy && remote->transport == GPUSYS_TRANSPORT_VERBS && remote->unlooked++ < LOOK_EVERY;
+    if (!skip)
+        remote->unlooked = 0;
+    int count =
+        skip ? 0 : gs_spin_wait(&remote->spin, remote->bulk, remote->epoll, events, EVENTS_AT_ONCE, timeout);
     for (int i = 0; i < count; i++)
         handle(remote, events[i].data.u64);
     if (gs_control_has_input(remote))

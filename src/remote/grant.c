@@ -23,9 +23,12 @@ struct registration {
     uint64_t piece_bytes;
 };
 
-/* A region that is registered on some ports. */
+/* A region that is registered on some ports. Registering takes long and is done without the lock, by one thread at a
+ * time: it is `busy` then. */
 struct keyed {
     struct keyed *next;
+    unsigned users; /* threads that look at it */
+    bool busy;
     struct gs_region *region; /* held */
     void *map;                /* of a file: where it lies in memory; NULL: memory regions have their own */
     void *copy;               /* of a file that cannot be registered where it lies */
@@ -35,6 +38,7 @@ struct keyed {
 struct gs_verbs_grant {
     atomic_uint holders;
     pthread_mutex_t lock;
+    pthread_cond_t idle; /* something is busy no more */
     struct gs_served_ports *ports;
     struct gpusys_pd *pds[GS_PORTS_MAX];
     struct gpusys_mr *probes[GS_PORTS_MAX];
@@ -60,6 +64,7 @@ int gs_verbs_grant_new(struct gs_verbs_grant **ret_grant, struct gs_served_ports
         free(grant);
         return -ENOMEM;
     }
+    pthread_cond_init(&grant->idle, NULL);
     memset(grant->probe, 0, PROBE_BYTES);
     atomic_init(&grant->holders, 1);
     grant->n_buckets = BUCKETS;
@@ -116,6 +121,7 @@ void gs_verbs_grant_free(struct gs_verbs_grant *grant)
         gpusys_mr_close(grant->probes[i]);
         gpusys_pd_close(grant->pds[i]);
     }
+    pthread_cond_destroy(&grant->idle);
     pthread_mutex_destroy(&grant->lock);
     free(grant->buckets);
     free(grant->probe);
@@ -151,7 +157,7 @@ int gs_verbs_grant_port(struct gs_verbs_grant *grant, unsigned port, struct gpus
     return 0;
 }
 
-/* ---- the regions: all under the lock ---- */
+/* ---- the regions ---- */
 
 static struct keyed **bucket_of(const struct gs_verbs_grant *grant, const struct gs_region *region)
 {
@@ -308,8 +314,8 @@ static int make_registration(struct gs_verbs_grant *grant, unsigned port, struct
                              struct gpusys_error *error)
 {
     bool is_file = gs_region_is_file(keyed->region);
-    int result = open_port(grant, port, error);
-    if (!result && is_file && !keyed->map && !keyed->copy && (result = map_file(keyed)) != 0)
+    int result = is_file && !keyed->map && !keyed->copy ? map_file(keyed) : 0;
+    if (result)
         gpusys_error_set_errno(error, result, "\"%s\"", keyed->region->name);
     if (!result)
         result = register_pieces(grant, port, keyed, error);
@@ -347,12 +353,12 @@ static int check_same(struct gs_region *region, struct gpusys_error *error)
 }
 
 static int list_keys(const struct keyed *keyed, unsigned port, struct gs_keyed *ret_keyed,
-                     struct gs_key_entry **ret_keys)
+                     struct gs_key_entry **ret_keys, struct gpusys_error *error)
 {
     const struct registration *registration = &keyed->ports[port];
     struct gs_key_entry *keys = calloc(registration->n, sizeof *keys);
     if (!keys)
-        return -ENOMEM;
+        return gpusys_error_set_errno(error, -ENOMEM, "\"%s\"", keyed->region->name);
     for (uint32_t i = 0; i < registration->n; i++) {
         struct gpusys_mr_info info = {.size = sizeof info};
         gpusys_mr_info(registration->mrs[i], &info);
@@ -366,39 +372,85 @@ static int list_keys(const struct keyed *keyed, unsigned port, struct gs_keyed *
     return 0;
 }
 
+/* The region's entry, for this thread to look at until leave(). */
+static struct keyed *enter(struct gs_verbs_grant *grant, struct gs_region *region, struct gpusys_error *error)
+{
+    struct keyed *keyed = region->gone ? NULL : find(grant, region) ?: add(grant, region);
+    if (keyed)
+        keyed->users++;
+    else
+        gpusys_error_set_errno(error, region->gone ? -ENOENT : -ENOMEM, "\"%s\"", region->name);
+    while (keyed && keyed->busy)
+        pthread_cond_wait(&grant->idle, &grant->lock);
+    return keyed;
+}
+
+/* True: nobody else has it, and it is the caller's to drop. */
+static bool leave(struct keyed *keyed)
+{
+    return --keyed->users == 0 && keyed->region->gone;
+}
+
+static int make_registration_alone(struct gs_verbs_grant *grant, unsigned port, struct keyed *keyed,
+                                   struct gpusys_error *error)
+{
+    keyed->busy = true;
+    pthread_mutex_unlock(&grant->lock);
+    int result = make_registration(grant, port, keyed, error);
+    pthread_mutex_lock(&grant->lock);
+    keyed->busy = false;
+    pthread_cond_broadcast(&grant->idle);
+    return result;
+}
+
 int gs_verbs_grant_keys(struct gs_verbs_grant *grant, unsigned port, struct gs_region *region,
                         struct gs_keyed *ret_keyed, struct gs_key_entry **ret_keys,
                         struct gpusys_error *error)
 {
     int result = check_same(region, error);
+    bool drop = false;
     if (result)
         return result;
     pthread_mutex_lock(&grant->lock);
-    struct keyed *keyed = find(grant, region) ?: add(grant, region);
+    struct keyed *keyed = enter(grant, region, error);
     if (!keyed)
-        result = gpusys_error_set_errno(error, -ENOMEM, "\"%s\"", region->name);
-    else if (keyed->ports[port].n == 0)
-        result = make_registration(grant, port, keyed, error);
+        result = region->gone ? -ENOENT : -ENOMEM;
+    else if (keyed->ports[port].n == 0 && !region->gone)
+        result = make_registration_alone(grant, port, keyed, error);
     if (!result)
-        result = list_keys(keyed, port, ret_keyed, ret_keys);
+        result = region->gone ? gpusys_error_set_errno(error, -ENOENT, "\"%s\"", region->name)
+                              : list_keys(keyed, port, ret_keyed, ret_keys, error);
+    if (keyed)
+        drop = leave(keyed);
     pthread_mutex_unlock(&grant->lock);
+    if (drop)
+        drop_keyed(grant, keyed);
     return result;
 }
 
-void gs_verbs_grant_forget(struct gs_verbs_grant *grant, const struct gs_region *region)
+/* Out of the table. */
+static struct keyed *unlink_keyed(struct gs_verbs_grant *grant, const struct gs_region *region)
 {
-    struct keyed **link, *keyed = NULL;
+    struct keyed **link = bucket_of(grant, region), *keyed;
+    while (*link && (*link)->region != region)
+        link = &(*link)->next;
+    keyed = *link;
+    if (keyed) {
+        *link = keyed->next;
+        grant->count--;
+    }
+    return keyed;
+}
+
+void gs_verbs_grant_forget(struct gs_verbs_grant *grant, struct gs_region *region)
+{
     if (!grant)
         return;
     pthread_mutex_lock(&grant->lock);
-    for (link = bucket_of(grant, region); *link && !keyed;)
-        if ((*link)->region == region) {
-            keyed = *link;
-            *link = keyed->next;
-            grant->count--;
-        } else {
-            link = &(*link)->next;
-        }
+    region->gone = true;
+    struct keyed *keyed = unlink_keyed(grant, region);
+    if (keyed && keyed->users) /* the last of them drops it */
+        keyed = NULL;
     pthread_mutex_unlock(&grant->lock);
     if (keyed)
         drop_keyed(grant, keyed);

@@ -48,7 +48,7 @@ int gs_verbs_grant_keys(struct gs_verbs_grant *grant, unsigned port, struct gs_r
                         struct gs_keyed *ret_keyed, struct gs_key_entry **ret_keys,
                         struct gpusys_error *error);
 
-/* Deregister a region. NULL is fine, and so is one that is not registered. */
-void gs_verbs_grant_forget(struct gs_verbs_grant *grant, const struct gs_region *region);
+/* Deregister a region for good. NULL is fine, and so is one that is not registered. */
+void gs_verbs_grant_forget(struct gs_verbs_grant *grant, struct gs_region *region);
 
 #endif

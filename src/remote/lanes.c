@@ -14,12 +14,13 @@
 #include <errno.h>
 #include <gpusys/deadline.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum { ATTEMPTS_MAX = 4 };
 
-static const int64_t connect_timeout_ns = 2000000000, first_pause_ns = 50000000;
+static const int64_t connect_timeout_ns = 2000000000, first_pause_ns = 50000000, slow_pause_ns = 2000000000;
 
 /* Shared by the lane and its helper thread; whoever is last frees it. */
 struct gs_reconnect {
@@ -133,15 +134,29 @@ static bool all_given_up(const struct gpusys_remote *remote)
     return true;
 }
 
-/* Plan the next attempt, later each time; none when there were enough. */
+static bool any_alive(const struct gpusys_remote *remote)
+{
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        if (remote->lanes[i].rail)
+            return true;
+    return false;
+}
+
+/*
+ * Plan the next attempt, later each time. After some it goes on slowly as long as another rail carries the session:
+ * a cable may be mended after an hour.
+ */
 static void plan(const struct gpusys_remote *remote, struct gs_lane *lane)
 {
     unsigned failures = lane->failures++;
     if (remote->is_silent)
-        return; /* there is nobody to ask for another */
-    lane->retry_at_ns = failures >= ATTEMPTS_MAX ? GPUSYS_NO_DEADLINE
-                        : failures == 0          ? gpusys_now_ns()
-                                                 : gpusys_deadline_after(first_pause_ns << failures);
+        lane->retry_at_ns = GPUSYS_NO_DEADLINE; /* there is nobody to ask for another */
+    else if (failures == 0)
+        lane->retry_at_ns = gpusys_now_ns();
+    else if (failures < ATTEMPTS_MAX)
+        lane->retry_at_ns = gpusys_deadline_after(first_pause_ns << failures);
+    else
+        lane->retry_at_ns = any_alive(remote) ? gpusys_deadline_after(slow_pause_ns) : GPUSYS_NO_DEADLINE;
 }
 
 static void finish_reconnect(struct gpusys_remote *remote, struct gs_lane *lane)
@@ -193,6 +208,7 @@ void gs_lane_died(struct gpusys_remote *remote, struct gs_lane *lane, int why)
     struct gs_slice *slice;
     gs_log(GPUSYS_LOG_WARN, "%s: rail %u (%s) died: %s", remote->address, (unsigned)(lane - remote->lanes),
            gpusys_transport_name(lane->ops->transport), strerrordesc_np(-why));
+    snprintf(lane->last_words, sizeof lane->last_words, "%s", strerrordesc_np(-why));
     if (lane->ops->fd(lane->rail) >= 0)
         gs_engine_watch(remote, lane->ops->fd(lane->rail), &lane->watched, 0, 0);
     lane->ops->quiesce(lane->rail, &outstanding);
@@ -210,6 +226,8 @@ void gs_lane_died(struct gpusys_remote *remote, struct gs_lane *lane, int why)
             gs_engine_again(remote, slice, -ECONNRESET);
         }
     }
+    if (why == -EBUSY) /* by our own hand, for a deadline: no fault of the rail's */
+        lane->failures = 0;
     plan(remote, lane);
     if (error)
         gs_remote_fail(remote, error);

@@ -22,6 +22,7 @@ struct gs_region {
     char *name;
     struct gs_shared memory; /* place MEMORY and COPY */
     struct gs_file file;     /* place FILE with length above 0 */
+    bool gone; /* an arena that was given back: not to be registered any more (remote/grant.c) */
 
     pthread_mutex_t sums_lock;
     uint8_t (*sums)[GPUSYS_HASH_BYTES]; /* one per chunk of a file, once the first was asked for */

@@ -48,6 +48,8 @@ struct opening {
     uint8_t cookie[GS_COOKIE_BYTES];
     struct gpusys_error cookie_error;      /* why there is none */
     char why_not[200], why_not_verbs[200]; /* why not a better transport */
+    struct gpusys_error verbs_fault;       /* the last pair of ports that would not do */
+    uint32_t attempts;                     /* rails that were attached and were of no use */
 };
 
 /* Only a connection that stays on this host is shown the cookie: it would be readable on a network. */
@@ -201,12 +203,16 @@ static int add_lane(struct opening *opening, const struct gs_rail_ops *ops, stru
     struct gpusys_remote *remote = opening->remote;
     struct gs_lane *lane = &remote->lanes[remote->n_lanes];
     struct gs_rail_target target = remote->target;
-    *lane = (struct gs_lane){.ops = ops, .pair = pair, .generation = 1, .retry_at_ns = GPUSYS_NO_DEADLINE};
+    /* The peer may not have noticed yet that an earlier attempt at this number is over: a later generation. */
+    *lane = (struct gs_lane){
+        .ops = ops, .pair = pair, .generation = 1 + opening->attempts, .retry_at_ns = GPUSYS_NO_DEADLINE};
     target.pair = pair;
     target.index = (uint8_t)remote->n_lanes;
     target.generation = lane->generation;
     int result = ops->connect(&lane->rail, &target, opening->deadline_ns, error);
-    if (!result)
+    if (result)
+        opening->attempts++;
+    else
         remote->n_lanes++;
     return result;
 }
@@ -267,26 +273,26 @@ static int choose_tcp(struct opening *opening)
 static int choose_verbs(struct opening *opening)
 {
     struct gpusys_remote *remote = opening->remote;
-    struct gpusys_error fault = {0};
+    struct gpusys_error *fault = &opening->verbs_fault;
     uint32_t most = opening->options.n_rails ? opening->options.n_rails : GS_RAILS_MAX;
     unsigned n_pairs = gs_verbs_find_pairs(remote, opening->why_not_verbs, sizeof opening->why_not_verbs);
     int result = -EOPNOTSUPP;
     for (unsigned i = 0; i < n_pairs && remote->n_lanes < most; i++) {
-        int failed = add_lane(opening, &gs_rail_verbs, &remote->pairs[i], &fault);
+        int failed = add_lane(opening, &gs_rail_verbs, &remote->pairs[i], fault);
         if (failed)
-            gs_log(GPUSYS_LOG_WARN, "%s: a rail is left out: %s", remote->address, fault.message);
+            gs_log(GPUSYS_LOG_WARN, "%s: a rail is left out: %s", remote->address, fault->message);
         result = remote->n_lanes ? 0 : failed;
     }
     if (result) {
-        if (fault.message[0])
-            snprintf(opening->why_not_verbs, sizeof opening->why_not_verbs, "%s", fault.message);
+        if (fault->message[0])
+            snprintf(opening->why_not_verbs, sizeof opening->why_not_verbs, "%s", fault->message);
         return result;
     }
     remote->transport = GPUSYS_TRANSPORT_VERBS;
+    gs_verbs_limit_slices(remote);
     snprintf(remote->reason, sizeof remote->reason, "%s%u of %u pairs of RDMA ports%s%s",
              opening->options.require ? "required; " : "", remote->n_lanes, n_pairs,
-             remote->n_lanes < n_pairs && fault.message[0] ? "; the last to fail: " : "",
-             remote->n_lanes < n_pairs ? fault.message : "");
+             fault->message[0] ? "; the last to fail: " : "", fault->message);
     return 0;
 }
 
@@ -294,10 +300,11 @@ static int choose_verbs(struct opening *opening)
 static int require_verbs(struct opening *opening)
 {
     const struct gpusys_remote *remote = opening->remote;
-    struct gpusys_error why = {0};
     int result = choose_verbs(opening);
+    struct gpusys_error why = opening->verbs_fault;
     uint32_t wanted = opening->options.n_rails;
-    snprintf(why.message, sizeof why.message, "%s", opening->why_not_verbs);
+    if (!why.message[0])
+        snprintf(why.message, sizeof why.message, "%s", opening->why_not_verbs);
     if (!result && remote->n_lanes < wanted) {
         result = -ENODEV;
         snprintf(why.message, sizeof why.message, "%u rails were asked for, and %u are to be had", wanted,
@@ -435,6 +442,18 @@ void gpusys_remote_close(struct gpusys_remote *remote)
     free(remote);
 }
 
+/* "rail 0: Network is down; rail 1: Connection timed out" */
+static void describe_faults(const struct gpusys_remote *remote, char *text, size_t size)
+{
+    size_t length = 0;
+    for (unsigned i = 0; i < remote->n_lanes && length < size; i++) {
+        const struct gs_lane *lane = &remote->lanes[i];
+        if (lane->last_words[0] && (!lane->rail || remote->dead))
+            length += (size_t)snprintf(text + length, size - length, "%srail %u: %s", length ? "; " : "", i,
+                                       lane->last_words);
+    }
+}
+
 int gpusys_remote_info(const struct gpusys_remote *remote, struct gpusys_remote_info *ret_info)
 {
     struct gpusys_remote_info info = {.transport = remote->transport,
@@ -445,6 +464,7 @@ int gpusys_remote_info(const struct gpusys_remote *remote, struct gpusys_remote_
         info.n_rails += remote->lanes[i].rail != NULL;
     snprintf(info.address, sizeof info.address, "%s", remote->address);
     snprintf(info.reason, sizeof info.reason, "%s", remote->reason);
+    describe_faults(remote, info.fault, sizeof info.fault);
     return gs_info_give(ret_info, &info, sizeof info);
 }
 

@@ -9,11 +9,11 @@
 #ifndef GPUSYS_REMOTE_SERVE_H
 #define GPUSYS_REMOTE_SERVE_H
 
-#include "remote/channel.h"
 #include "remote/grant.h"
 #include "remote/loop.h"
 #include "remote/region.h"
 #include "remote/runtime.h"
+#include "wire/channel.h"
 
 #include <gpusys/peer.h>
 

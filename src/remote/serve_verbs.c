@@ -76,8 +76,9 @@ static void port_ready(struct gs_source *source, uint32_t events)
         (struct gs_served_port *)((char *)source - offsetof(struct gs_served_port, source));
     struct gpusys_verbs_event event;
     (void)events;
-    while (gpusys_verbs_event(port->verbs, &event) > 0)
-        gs_log(GPUSYS_LOG_WARN, "%s port %u: %s", port->info.device, port->info.port, event.text);
+    while (gpusys_verbs_event(port->verbs, &event) > 0) {
+        /* it has been logged, and the port's health says the rest */
+    }
 }
 
 void gs_verbs_serve_watch(struct gpusys_peer *peer)
@@ -107,9 +108,10 @@ static void describe(const struct gs_conn *conn, const struct gs_served_port *po
 {
     struct gpusys_gid_info gid;
     const struct gpusys_port_info *info = &port->info;
-    *ret_record = (struct gs_rail_record){.transport = GPUSYS_TRANSPORT_VERBS,
-                                          .link_layer = (uint8_t)info->link_layer,
-                                          .numa_node = (int16_t)info->numa_node};
+    *ret_record =
+        (struct gs_rail_record){.transport = GPUSYS_TRANSPORT_VERBS,
+                                .link_layer = gs_record_link_layer(info->link_layer, info->grh_required),
+                                .numa_node = (int16_t)info->numa_node};
     memcpy(ret_record->device, info->device, strnlen(info->device, sizeof ret_record->device - 1));
     if (gpusys_verbs_health(port->verbs) || choose_gid(conn, port, peer, &gid) || !gid.usable)
         return;
@@ -226,7 +228,10 @@ struct verbs_job {
 
 static enum gs_refusal refusal_of(int result)
 {
-    return result == -ESTALE ? GS_REFUSED_CHANGED : result == -EIO ? GS_REFUSED_IO : GS_REFUSED_LIMIT;
+    return result == -ESTALE   ? GS_REFUSED_CHANGED
+           : result == -EIO    ? GS_REFUSED_IO
+           : result == -ENOENT ? GS_REFUSED_REGION
+                               : GS_REFUSED_LIMIT;
 }
 
 static void decline(const struct verbs_job *self)
@@ -246,15 +251,21 @@ static void free_job(struct verbs_job *self)
     free(self);
 }
 
-/* Back on the worker: the answer, unless the rail is gone. */
+static void reply(struct verbs_job *self, int (*answer)(struct verbs_job *self))
+{
+    if (self->result)
+        decline(self);
+    else if (answer(self))
+        gs_conn_close(self->conn);
+}
+
+/* Back on the worker: the answer, unless the rail is gone or broke the rules meanwhile. */
 static void finish(struct verbs_job *self, int (*answer)(struct verbs_job *self))
 {
     struct gs_conn *conn = self->conn;
     if (gs_conn_drop_job(conn)) {
-        if (self->result)
-            decline(self);
-        else if (answer(self))
-            gs_conn_close(conn);
+        if (conn->role == GS_ROLE_VERBS)
+            reply(self, answer);
         gs_conn_resume(conn);
     }
     free_job(self);
@@ -290,7 +301,7 @@ static void rail_work(struct gs_job *job)
     struct gpusys_qp_options options = {.size = sizeof options, .depth = 1};
     struct gpusys_qp_end peer;
     struct gpusys_pd *pd;
-    if (self->wish.rail.link_layer == GPUSYS_LINK_ETHERNET) {
+    if (self->worker->peer->ports.at[self->port].info.link_layer == GPUSYS_LINK_ETHERNET) {
         options.flags = GPUSYS_QP_GID_INDEX;
         options.gid_index = self->gid_index;
     }
@@ -398,6 +409,7 @@ void gs_verbs_serve(struct gs_conn *conn, const struct gs_frame *frame, const un
     if (error == -EBADMSG) {
         gs_conn_refuse(conn, frame->serial, GS_REFUSED_MESSAGE, "message %u makes no sense on a verbs rail",
                        frame->type);
+        gs_verbs_serve_stop(conn);
     } else if (error) {
         gs_conn_complain(conn, "disconnected: %s", strerrordesc_np(-error));
         gs_conn_close(conn);

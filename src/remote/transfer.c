@@ -24,18 +24,17 @@ static int check_io(const struct gpusys_remote *remote, const struct gpusys_io *
     return io->offset <= listed->length && io->length <= listed->length - io->offset ? 0 : -ERANGE;
 }
 
-/* A rail may need to fetch something first: the region's descriptor (shm), its keys (verbs). */
+/* The shm rail needs the region's descriptor first; verbs rails ask for its keys by themselves. */
 static int prepare(struct gpusys_remote *remote, uint32_t region, int64_t deadline_ns)
 {
     enum { PREPARE_MS = 10000 };
     const struct gs_lane *lane = &remote->lanes[0];
-    bool is_verbs = remote->transport == GPUSYS_TRANSPORT_VERBS;
-    if (!is_verbs && (!remote->shm || gs_shm_mapping(remote->shm, region)))
+    if (remote->transport == GPUSYS_TRANSPORT_VERBS)
+        return gs_verbs_expect(remote, region);
+    if (!remote->shm || gs_shm_mapping(remote->shm, region))
         return 0;
     int64_t limit = gpusys_deadline_after((int64_t)PREPARE_MS * 1000000);
-    limit = deadline_ns < limit ? deadline_ns : limit;
-    return is_verbs ? gs_verbs_prepare(remote, region, limit)
-                    : gs_remote_prepare(remote, lane, region, limit, NULL);
+    return gs_remote_prepare(remote, lane, region, deadline_ns < limit ? deadline_ns : limit, NULL);
 }
 
 static int check_ios(struct gpusys_remote *remote, const struct gpusys_io *ios, size_t n_ios,

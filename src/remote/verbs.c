@@ -96,37 +96,44 @@ void gs_verbs_close(struct gpusys_remote *remote)
     remote->n_pairs = remote->n_ends = 0;
 }
 
-/* ---- keys ---- */
-
-/* The peer's own refusal is final; a rail that could not ask is dead. */
-static bool is_refusal(int error)
+void gs_verbs_limit_slices(struct gpusys_remote *remote)
 {
-    return error == -EACCES || error == -ENOENT || error == -ESTALE || error == -ERANGE || error == -EIO ||
-           error == -EDQUOT || error == -EOPNOTSUPP || error == -ENOSPC;
+    for (unsigned i = 0; i < remote->n_ends; i++) {
+        uint64_t most = remote->ends[i]->port.max_mr_bytes;
+        if (most && most < remote->target.slice_max)
+            remote->target.slice_max = (uint32_t)most;
+    }
 }
 
-int gs_verbs_prepare(struct gpusys_remote *remote, uint32_t region, int64_t deadline_ns)
+/* ---- keys ---- */
+
+int gs_verbs_expect(struct gpusys_remote *remote, uint32_t region)
 {
-    struct gpusys_error error;
-    for (unsigned i = 0; i < remote->n_lanes; i++) {
-        struct gs_lane *lane = &remote->lanes[i];
-        if (!lane->rail || gs_verbs_rail_has_key(lane->rail, region))
-            continue;
-        int result = gs_remote_prepare(remote, lane, region, deadline_ns, &error);
-        if (result)
-            gs_log(GPUSYS_LOG_WARN, "%s", error.message);
-        if (result && is_refusal(result))
-            return result;
-        if (result)
-            gs_lane_died(remote, lane, result);
+    const struct gs_listed *listed = gs_listed_at(remote, region);
+    int result = 0;
+    for (unsigned i = 0; i < remote->n_pairs && !result; i++)
+        if (!gs_keyring_find(&remote->keyrings[i], region))
+            result = gs_keyring_expect(&remote->keyrings[i], region, listed->length);
+    return result;
+}
+
+uint8_t gs_verbs_place(const struct gpusys_remote *remote, uint32_t region, uint8_t listed)
+{
+    for (unsigned i = 0; i < remote->n_pairs; i++) {
+        const struct gs_keys *keys = gs_keyring_find(&remote->keyrings[i], region);
+        if (keys && keys->place == GPUSYS_PLACE_COPY)
+            return GPUSYS_PLACE_COPY;
     }
-    return remote->dead ? -ENOTCONN : 0;
+    return listed;
 }
 
 void gs_verbs_forget_region(struct gpusys_remote *remote, uint32_t region)
 {
     for (unsigned i = 0; i < remote->n_pairs; i++)
         gs_keyring_forget(&remote->keyrings[i], region);
+    for (unsigned i = 0; i < remote->n_lanes; i++)
+        if (gs_verbs_rail_end(remote->lanes[i].rail))
+            gs_verbs_rail_forget(remote->lanes[i].rail, region);
 }
 
 /* ---- the caller's memory ---- */

@@ -78,9 +78,9 @@ int gs_rail_encode(struct gs_bytes *out, uint64_t serial, const struct gs_rail_w
 /* What a queue pair can be called, and what every transport but RDMA leaves at 0. */
 static bool is_verbs_end(const struct gs_rail_record *rail)
 {
-    return rail->transport == GPUSYS_TRANSPORT_VERBS && (rail->link_layer == 1 || rail->link_layer == 2) &&
-           rail->qpn != 0 && rail->qpn >> 24 == 0 && rail->psn >> 24 == 0 && rail->mtu_bytes >= 256 &&
-           rail->reads_out && rail->reads_in;
+    return rail->transport == GPUSYS_TRANSPORT_VERBS && rail->link_layer >= 1 &&
+           rail->link_layer <= GS_LINK_INFINIBAND_GRH && rail->qpn != 0 && rail->qpn >> 24 == 0 &&
+           rail->psn >> 24 == 0 && rail->mtu_bytes >= 256 && rail->reads_out && rail->reads_in;
 }
 
 int gs_rail_decode(const void *body, size_t size, struct gs_rail_wish *ret_wish)
@@ -118,19 +118,19 @@ int gs_railed_decode(const void *body, size_t size, struct gs_railed *ret_railed
     railed.probe.base = gs_get_u64(&at);
     railed.probe.rkey = gs_get_u32(&at);
     railed.probe_bytes = gs_get_u32(&at);
+    if (railed.probe_bytes == 0)
+        return -EBADMSG;
     *ret_railed = railed;
     return 0;
 }
 
 /* ---- KEYED ---- */
 
-enum { KEYED_BYTES = 24, KEY_BYTES = 16 };
-
 int gs_keyed_encode(struct gs_bytes *out, uint64_t serial, const struct gs_keyed *keyed,
                     const struct gs_key_entry *keys)
 {
     unsigned char *at =
-        gs_message_begin(out, GS_KEYED, serial, KEYED_BYTES + (size_t)keyed->n_keys * KEY_BYTES);
+        gs_message_begin(out, GS_KEYED, serial, GS_KEYED_BYTES + (size_t)keyed->n_keys * GS_KEY_BYTES);
     if (!at)
         return -ENOMEM;
     gs_put_u32(&at, keyed->region);
@@ -149,7 +149,7 @@ int gs_keyed_encode(struct gs_bytes *out, uint64_t serial, const struct gs_keyed
 int gs_keyed_decode(const void *body, size_t size, struct gs_keyed *ret_keyed)
 {
     struct gs_cursor cursor = gs_cursor_over(body, size);
-    const unsigned char *at = gs_cursor_take(&cursor, KEYED_BYTES);
+    const unsigned char *at = gs_cursor_take(&cursor, GS_KEYED_BYTES);
     if (!at)
         return -EBADMSG;
     struct gs_keyed keyed = {.region = gs_get_u32(&at), .place = gs_get_u32(&at)};
@@ -157,7 +157,7 @@ int gs_keyed_decode(const void *body, size_t size, struct gs_keyed *ret_keyed)
     keyed.n_keys = gs_get_u32(&at);
     uint32_t zero = gs_get_u32(&at);
     if (zero || keyed.place > GPUSYS_PLACE_COPY || keyed.n_keys == 0 || keyed.n_keys > GS_KEYS_MAX ||
-        keyed.piece_bytes == 0 || gs_cursor_left(&cursor) != (size_t)keyed.n_keys * KEY_BYTES)
+        keyed.piece_bytes == 0 || gs_cursor_left(&cursor) != (size_t)keyed.n_keys * GS_KEY_BYTES)
         return -EBADMSG;
     keyed.keys = cursor.at;
     *ret_keyed = keyed;
@@ -166,7 +166,7 @@ int gs_keyed_decode(const void *body, size_t size, struct gs_keyed *ret_keyed)
 
 int gs_keyed_get(const struct gs_keyed *keyed, uint32_t index, struct gs_key_entry *ret_key)
 {
-    const unsigned char *at = keyed->keys + (size_t)index * KEY_BYTES;
+    const unsigned char *at = keyed->keys + (size_t)index * GS_KEY_BYTES;
     struct gs_key_entry key = {.base = gs_get_u64(&at), .rkey = gs_get_u32(&at)};
     if (gs_get_u32(&at))
         return -EBADMSG;

@@ -7,8 +7,23 @@
 
 enum {
     GS_RAIL_BYTES = 64,
-    GS_KEYS_MAX = 16 * 1024, /* pieces of one region */
+    GS_KEYED_BYTES = 24,
+    GS_KEY_BYTES = 16,
+    GS_KEYS_MAX = (GS_BODY_MAX - GS_KEYED_BYTES) / GS_KEY_BYTES, /* pieces of one region */
 };
+
+/* A record's link layer is an enum gpusys_link_layer, or this: InfiniBand where every packet must have a GRH. */
+enum { GS_LINK_INFINIBAND_GRH = 3 };
+
+static inline uint8_t gs_record_link_layer(uint32_t link_layer, bool grh_required)
+{
+    return link_layer == 1 && grh_required ? GS_LINK_INFINIBAND_GRH : (uint8_t)link_layer;
+}
+
+static inline uint32_t gs_link_layer_of(const struct gs_rail_record *record)
+{
+    return record->link_layer == GS_LINK_INFINIBAND_GRH ? 1 : record->link_layer;
+}
 
 /* RAIL: the client's end of a rail, and which of the peer's rails in WELCOME it is to lead to. */
 struct gs_rail_wish {

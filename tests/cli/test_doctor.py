@@ -7,13 +7,16 @@ import resource
 import subprocess
 import tempfile
 import time
+import unittest
 
 from gpusys_cli import DONE, FAILED, USAGE, GPUSYS, CommandTest, main
 
 VERDICTS = {"ok", "missing", "broken", "not needed"}
 CHECKS = ["open-files", "locked-memory", "memfd", "shm-size", "huge-pages", "tcp-loopback", "tcp6-loopback",
           "tcp-reno", "unix-sockets", "runtime-dir", "kernel", "openat2", "preadv2-nowait", "populate-read",
-          "copy-file-range", "cachestat", "clock", "processors"]
+          "copy-file-range", "cachestat", "clock", "processors", "rdma-modules", "rdma-devices", "rdma-library",
+          "rdma-providers", "rdma-ports", "rdma-gids", "rdma-mtu", "rdma-memory"]
+FAKE = os.environ.get("FAKE_IBVERBS", "")
 
 
 class Doctor(CommandTest):
@@ -122,6 +125,78 @@ class Machine(CommandTest):
                               env={**os.environ, "GPUSYS_RUNTIME_DIR": b"/nonexistent/\xff\x1b[31m/gpusys"})
         self.assertEqual(done.returncode, DONE)
         self.assertIn(rb"/nonexistent/\\xff\\x1b[31m/gpusys", done.stdout)
+
+
+@unittest.skipUnless(FAKE and os.path.exists(FAKE), "built without RDMA")
+class Rdma(CommandTest):
+    """RDMA ports as a stand-in libibverbs has them: doctor must see what is amiss."""
+
+    def found(self, devices, library=FAKE):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write(devices)
+            file.flush()
+            checks = self.json("doctor", env={"GPUSYS_LIBIBVERBS": library, "FAKE_IBVERBS_CONFIG": file.name})["checks"]
+        return {c["name"][5:]: (c["verdict"], c["evidence"]) for c in checks if c["name"].startswith("rdma-")}
+
+    def test_all_is_well(self):
+        found = self.found("device roce0\nport 1\ngid 0 fe80::1 roce2 lo\ngid 1 127.0.0.1 roce2 lo\n"
+                           "device ib0\nport 1\nlink_layer infiniband\nlid 7\n")
+        self.assertEqual(found["library"], ("ok", os.path.realpath(FAKE)))
+        self.assertEqual(found["ports"], ("ok", "2 of 2 are up: roce0:1 100 Gb/s; ib0:1 100 Gb/s"))
+        self.assertEqual(found["gids"], ("ok", "roce0:1 GID 1 127.0.0.1; ib0:1 by LID 7"))
+        self.assertEqual(found["mtu"], ("ok", "roce0:1 4096; ib0:1 4096"))
+        self.assertEqual(found["memory"][0], "ok")
+        self.assertTrue(found["memory"][1].startswith("64 MiB were registered (the memlock limit is "), found)
+
+    def test_no_device(self):
+        found = self.found("# none\n")
+        for name in ("ports", "gids", "mtu"):
+            self.assertEqual(found[name], ("not needed", "there is no RDMA device"))
+        self.assertEqual(found["memory"][0], "not needed")
+
+    def test_no_library(self):
+        found = self.found("", "/nonexistent/libibverbs.so.1")
+        self.assertIn(found["library"][0], ("not needed", "missing"))  # where devices are, it is missed
+        self.assertEqual(found["providers"], ("not needed", "libibverbs is not there"))
+
+    def test_port_is_down(self):
+        found = self.found("device roce0\nport 1\nstate down\n")
+        self.assertEqual(found["ports"], ("broken", "0 of 1 are up: roce0: the port is DOWN"))
+        self.assertEqual(found["gids"], ("not needed", "no port is up"))
+        found = self.found("device roce0\nport 1\nstate down\nport 2\ngid 0 127.0.0.1 roce2 lo\n")
+        self.assertEqual(found["ports"], ("ok", "1 of 2 are up: roce0:2 100 Gb/s; roce0: the port is DOWN"))
+
+    def test_link_local_only(self):
+        found = self.found("device roce0\nport 1\ngid 0 fe80::1 roce2 lo\n")
+        self.assertEqual(found["gids"], ("missing", "roce0:1 GID 0 fe80::1: RoCE v2, link-local, of use on its own "
+                                                    "segment only"))
+        found = self.found("device roce0\nport 1\n")
+        self.assertEqual(found["gids"], ("missing", "roce0:1 has none"))
+
+    def test_small_mtu(self):
+        found = self.found("device roce0\nport 1\nactive_mtu 1024\ngid 0 127.0.0.1 roce2 lo\n")
+        self.assertEqual(found["mtu"][0], "missing")  # lo carries more
+        self.assertTrue(found["mtu"][1].startswith("roce0:1 is at 1024, though lo carries 4096 (its MTU is "), found)
+
+    def test_memory_cannot_be_registered(self):
+        found = self.found("memlock_bytes 4096\ndevice roce0\nport 1\ngid 0 127.0.0.1 roce2 lo\n")
+        self.assertEqual(found["memory"][0], "missing")
+        self.assertIn("Cannot allocate memory", found["memory"][1])
+        self.assertIn("the memlock limit is ", found["memory"][1])
+
+    def test_providers_of_another_version(self):
+        """A real provider beside the stand-in, which has not the private version that it wants."""
+        real = sorted(pathlib.Path("/usr/lib").glob("*/libibverbs/librxe-rdmav*.so"))
+        if not real:
+            self.skipTest("no provider is installed")
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(folder + "/libibverbs")
+            os.symlink(real[0], f"{folder}/libibverbs/{real[0].name}")
+            copy = folder + "/libibverbs.so.1"
+            pathlib.Path(copy).write_bytes(pathlib.Path(FAKE).read_bytes())
+            verdict, evidence = self.found("device roce0\nport 1\n", copy)["providers"]
+        self.assertEqual(verdict, "broken")
+        self.assertRegex(evidence, rf"^0 load, 1 do not: {real[0].name}: version `IBVERBS_PRIVATE_\d+' not found")
 
 
 class Child(CommandTest):

@@ -155,14 +155,35 @@ const char *fake_errno_value(const char *text, uint64_t *ret_value); /* what is 
     ROW(ibv_get_device_list)                                                                                 \
     ROW(ibv_open_device)                                                                                     \
     ROW(ibv_close_device)                                                                                    \
-    ROW(ibv_get_async_event) ROW(ibv_query_device) ROW(ibv_query_port) ROW(ibv_query_gid)                    \
-        ROW(_ibv_query_gid_ex) ROW(_ibv_query_gid_table) ROW(ibv_query_pkey) ROW(ibv_alloc_pd)               \
-            ROW(ibv_dealloc_pd) ROW(ibv_reg_mr) ROW(ibv_reg_mr_iova) ROW(ibv_reg_mr_iova2)                   \
-                ROW(ibv_reg_dmabuf_mr) ROW(ibv_dereg_mr) ROW(ibv_create_comp_channel)                        \
-                    ROW(ibv_destroy_comp_channel) ROW(ibv_create_cq) ROW(ibv_resize_cq) ROW(ibv_destroy_cq)  \
-                        ROW(ibv_get_cq_event) ROW(ibv_poll_cq) ROW(ibv_req_notify_cq) ROW(ibv_create_qp)     \
-                            ROW(ibv_modify_qp) ROW(ibv_query_qp) ROW(ibv_destroy_qp) ROW(ibv_post_send)      \
-                                ROW(ibv_post_recv) ROW(ibv_fork_init)
+    ROW(ibv_get_async_event)                                                                                 \
+    ROW(ibv_query_device)                                                                                    \
+    ROW(ibv_query_port)                                                                                      \
+    ROW(ibv_query_gid)                                                                                       \
+    ROW(_ibv_query_gid_ex)                                                                                   \
+    ROW(_ibv_query_gid_table)                                                                                \
+    ROW(ibv_query_pkey)                                                                                      \
+    ROW(ibv_alloc_pd)                                                                                        \
+    ROW(ibv_dealloc_pd)                                                                                      \
+    ROW(ibv_reg_mr)                                                                                          \
+    ROW(ibv_reg_mr_iova)                                                                                     \
+    ROW(ibv_reg_mr_iova2)                                                                                    \
+    ROW(ibv_reg_dmabuf_mr)                                                                                   \
+    ROW(ibv_dereg_mr)                                                                                        \
+    ROW(ibv_create_comp_channel)                                                                             \
+    ROW(ibv_destroy_comp_channel)                                                                            \
+    ROW(ibv_create_cq)                                                                                       \
+    ROW(ibv_resize_cq)                                                                                       \
+    ROW(ibv_destroy_cq)                                                                                      \
+    ROW(ibv_get_cq_event)                                                                                    \
+    ROW(ibv_poll_cq)                                                                                         \
+    ROW(ibv_req_notify_cq)                                                                                   \
+    ROW(ibv_create_qp)                                                                                       \
+    ROW(ibv_modify_qp)                                                                                       \
+    ROW(ibv_query_qp)                                                                                        \
+    ROW(ibv_destroy_qp)                                                                                      \
+    ROW(ibv_post_send)                                                                                       \
+    ROW(ibv_post_recv)                                                                                       \
+    ROW(ibv_fork_init)
 
 #define FAKE_FUNCTION_ENUM(name) FN_##name,
 enum function { FAKE_FUNCTIONS(FAKE_FUNCTION_ENUM) FUNCTIONS };

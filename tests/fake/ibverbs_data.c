@@ -158,11 +158,11 @@ static uint32_t after(uint32_t psn, uint32_t count)
 
 /*
  * What Soft-RoCE was seen to do where the sides were given different MTUs: the answer to a read comes in packets of
- * the other's size, which stalls a read of what we take for one packet and ends a longer one; pieces of a write that
- * are not of the size expected are refused.
+ * the other's size; with fewer surplus ones than retries the read waits for ever, with more it fails; pieces of a write
+ * that are not of the size expected are refused.
  */
-static enum outcome check_mtu(const struct shared_qp *own, struct shared_qp *target, struct request *request,
-                              enum ibv_wc_status *ret_status)
+static enum outcome check_mtu(const struct shared_qp *own, struct shared_qp *target, uint32_t retry_count,
+                              struct request *request, enum ibv_wc_status *ret_status)
 {
     uint32_t smaller = own->mtu < target->mtu ? own->mtu : target->mtu;
     uint32_t of_links = own->port_mtu < target->port_mtu ? own->port_mtu : target->port_mtu;
@@ -177,8 +177,9 @@ static enum outcome check_mtu(const struct shared_qp *own, struct shared_qp *tar
     }
     if (own->mtu < target->mtu)
         return OUTCOME_DONE;
-    target->rq_psn = after(target->rq_psn, packets(request->length, target->mtu));
-    request->is_hung = request->length <= own->mtu + 1;
+    uint32_t theirs = packets(request->length, target->mtu), ours = packets(request->length, own->mtu);
+    target->rq_psn = after(target->rq_psn, theirs);
+    request->is_hung = theirs - ours < retry_count;
     return request->is_hung ? OUTCOME_HANGS : OUTCOME_NO_ANSWER;
 }
 
@@ -295,7 +296,7 @@ enum outcome fake_execute(struct qp *qp, struct request *request, enum ibv_wc_st
     struct shared_qp *target = find_target(own);
     if (!target)
         return OUTCOME_NO_ANSWER;
-    enum outcome outcome = check_mtu(own, target, request, ret_status);
+    enum outcome outcome = check_mtu(own, target, qp->attr.retry_cnt, request, ret_status);
     if (outcome != OUTCOME_DONE)
         return outcome;
     if (*ret_status == IBV_WC_SUCCESS && !is_message(request))

@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "remote/channel.h"
+#include "wire/channel.h"
 
 #include <errno.h>
 #include <string.h>

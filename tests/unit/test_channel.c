@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Frames over a stream: gathered from pieces, refused early, and sent as far as the socket takes them. */
-#include "remote/channel.h"
+#include "wire/channel.h"
 
 #include <errno.h>
 #include <gpusys/deadline.h>

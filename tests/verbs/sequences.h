@@ -15,7 +15,9 @@
  *   wc CQ ID STATUS                        the next completion, waited for
  *   flushes CQ N                           the next N are all "flushed"
  *   none CQ                                no completion comes
- *   polls CQ ERRNO                         a poll fails
+ *   successes CQ N                         the next N are all good
+ *   fails CQ                               a poll fails
+ *   standard                               the rest of the row is left out on Soft-RoCE
  *   state Q STATE | same LOCAL REMOTE N | differ LOCAL REMOTE N
  *   mr NAME PD BYTES RIGHTS [= ERRNO]      RIGHTS of l w r or -; BYTES may be "unmapped" or "readonly"
  *   dereg NAME | pd NAME | dealloc NAME | destroy NAME | close       [= ERRNO]

@@ -84,6 +84,7 @@ static struct ibv_ah_attr address_of(struct world *world, const struct object *q
 {
     struct ibv_ah_attr address = {.is_global = (uint8_t)setting(words, qp->name, "global", 1),
                                   .port_num = (uint8_t)setting(words, qp->name, "avport", 1)};
+    address.dlid = (uint16_t)setting(words, qp->name, "lid", 0);
     address.grh.dgid = world->gid;
     if (setting(words, qp->name, "zerogid", 0))
         memset(&address.grh.dgid, 0, sizeof address.grh.dgid);

@@ -203,19 +203,24 @@ void world_close(struct world *world)
 static bool is_usable(const struct ibv_gid_entry *entry)
 {
     static const unsigned char v4[12] = {[10] = 0xff, [11] = 0xff};
-    return entry->gid_type == IBV_GID_TYPE_ROCE_V2 && !memcmp(entry->gid.raw, v4, sizeof v4);
+    return entry->gid_type == IBV_GID_TYPE_IB ||
+           (entry->gid_type == IBV_GID_TYPE_ROCE_V2 && !memcmp(entry->gid.raw, v4, sizeof v4));
 }
 
 static void choose_gid(struct world *world)
 {
     struct ibv_gid_entry entry;
-    for (uint32_t i = 0; i < 16; i++)
-        if (!world->verbs->query_gid_ex(world->context, 1, i, &entry, 0, sizeof entry) && is_usable(&entry)) {
+    for (uint32_t i = 0; i < 16; i++) {
+        int code = world->verbs->query_gid_ex(world->context, 1, i, &entry, 0, sizeof entry);
+        if (code && code != ENODATA)
+            break;
+        if (!code && is_usable(&entry)) {
             world->gid = entry.gid;
             world->gid_index = (int)i;
             return;
         }
-    world_fault(world, "no RoCE v2 GID of an IPv4 address");
+    }
+    world_fault(world, "no GID of InfiniBand or of RoCE v2 with an IPv4 address");
 }
 
 static void add_all(struct world *world)

@@ -43,7 +43,7 @@ struct verbs {
 #undef VERBS_MEMBER
 };
 
-enum { OBJECTS = 12, REGION_BYTES = 65536, CHAIN = 512 };
+enum { OBJECTS = 16, REGION_BYTES = 65536, CHAIN = 512 };
 
 enum kind { KIND_NONE, KIND_PD, KIND_MR, KIND_CQ, KIND_QP, KIND_CHANNEL };
 

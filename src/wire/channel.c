@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-#include "remote/channel.h"
+#include "wire/channel.h"
 
 #include <errno.h>
 

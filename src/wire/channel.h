@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Whole messages of gpusys/1 over a stream: queued on the way out, gathered on the way in. */
-#ifndef GPUSYS_REMOTE_CHANNEL_H
-#define GPUSYS_REMOTE_CHANNEL_H
+#ifndef GPUSYS_WIRE_CHANNEL_H
+#define GPUSYS_WIRE_CHANNEL_H
 
 #include "wire/message.h"
 
