@@ -150,7 +150,6 @@ struct gpusys_qp {
      * `done_until` are done and wait to be given.
      */
     uint64_t head, tail, done_until;
-    uint64_t *ids;  /* the caller's, by slot */
     uint8_t *parts; /* enum gs_qp_part by slot; GS_QP_WHOLE where nothing is under way */
     uint32_t mask, depth;
     uint32_t limit; /* depth, or 0 while nothing can be posted */
@@ -179,6 +178,8 @@ struct gpusys_qp {
     struct gpusys_qp_end local, remote;
     uint32_t mtu_bytes, reads_out, reads_in;
     bool uses_grh;
+
+    uint64_t ids[]; /* the caller's, by slot; `parts` lies behind them */
 };
 
 /* Nothing more can be posted; the first reason stays. */

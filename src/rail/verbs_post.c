@@ -73,7 +73,7 @@ static void set_part(struct gpusys_qp *qp, uint64_t number, unsigned part)
     *now = (uint8_t)part;
 }
 
-/* Give the driver the chain's `n`; `last` is the last of them, and signalled. 0, or what the driver said, and where. */
+/* Give the driver the chain's `n`; `last` is the last, and signalled. 0, or what the driver said, and where. */
 static inline int give(struct gpusys_qp *qp, uint32_t n, struct gs_qp_request *last,
                        struct ibv_send_wr **ret_bad)
 {
@@ -190,41 +190,42 @@ static __attribute__((noinline)) int refused_list(struct gpusys_qp *qp, uint32_t
     return (int)taken;
 }
 
-/*
- * Post, in one chain, the first of a list that are no longer than a message: at most `most` (1 … GS_QP_CHAIN). How
- * many were taken; 0: the first is longer.
- */
-static inline int post_chain(struct gpusys_qp *qp, const struct gpusys_qp_op *op, uint32_t most)
+/* Fill the chain from a list, as far as that is of single messages, and post it; `most` is 1 … GS_QP_CHAIN. With
+ * `whole` all or nothing. How many were taken; 0: the first, or with `whole` one of them, is longer. */
+static inline __attribute__((always_inline)) int
+post_chain(struct gpusys_qp *qp, const struct gpusys_qp_op *op, uint32_t most, bool whole)
 {
-    struct gs_qp_request *request = qp->chain;
+    struct gs_qp_request *last = qp->chain;
     struct ibv_send_wr *bad = NULL;
     uint64_t number = qp->tail;
     uint32_t left = most;
-    do {
-        if (!fill(qp, request, number, op))
-            break;
-        number++, request++, op++;
-    } while (--left);
-    if (__builtin_expect(left == most, 0))
-        return 0;
-    int result = give(qp, most - left, request - 1, &bad);
+    for (; fill(qp, last, number, op) && --left > 0; op++)
+        number++, last++;
+    if (__builtin_expect(left > 0, 0)) {
+        if (whole || left == most)
+            return 0;
+        number--, last--;
+    }
+    uint32_t n = whole ? most : most - left;
+    int result = give(qp, n, last, &bad);
     if (__builtin_expect(result != 0, 0))
-        return refused_list(qp, most - left, bad, result);
-    qp->tail = number;
-    return (int)(most - left);
+        return refused_list(qp, n, bad, result);
+    qp->tail = number + 1;
+    return (int)n;
 }
 
-/* Lists of all lengths, with operations of several messages among them, as far as there is room. `done` are posted. */
+/* Lists of all lengths, with operations of several messages among them, as far as there is room. */
 static __attribute__((noinline)) int post_list(struct gpusys_qp *qp, const struct gpusys_qp_op *ops,
-                                               uint32_t n, uint32_t done)
+                                               uint32_t n)
 {
+    uint32_t done = 0;
     while (done < n) {
         int result = may_post(qp);
         uint32_t room = qp->depth - (uint32_t)(qp->tail - qp->head);
         uint32_t most = n - done < room ? n - done : room;
         most = most < GS_QP_CHAIN ? most : GS_QP_CHAIN;
         if (!result && most > 0)
-            result = post_chain(qp, &ops[done], most) ?: post_long(qp, &ops[done], room);
+            result = post_chain(qp, &ops[done], most, false) ?: post_long(qp, &ops[done], room);
         if (result <= 0)
             return done ? (int)done : result;
         done += (uint32_t)result;
@@ -232,14 +233,13 @@ static __attribute__((noinline)) int post_list(struct gpusys_qp *qp, const struc
     return (int)done;
 }
 
+/* The short way, and whatever it cannot do. */
 int gpusys_qp_post(struct gpusys_qp *qp, const struct gpusys_qp_op *ops, uint32_t n)
 {
-    if (__builtin_expect(n - 1 >= GS_QP_CHAIN || (uint32_t)(qp->tail - qp->head) + n > qp->limit ||
-                             atomic_load_explicit(&qp->verbs->health, memory_order_relaxed) != 0,
-                         0))
-        return n ? post_list(qp, ops, n, 0) : may_post(qp);
-    int taken = post_chain(qp, ops, n);
-    return taken < 0 || (uint32_t)taken == n ? taken : post_list(qp, ops, n, (uint32_t)taken);
+    bool fits = n - 1 < GS_QP_CHAIN && (uint32_t)(qp->tail - qp->head) + n <= qp->limit;
+    if (__builtin_expect(!fits || atomic_load_explicit(&qp->verbs->health, memory_order_relaxed) != 0, 0))
+        return n ? post_list(qp, ops, n) : may_post(qp);
+    return post_chain(qp, ops, n, true) ?: post_list(qp, ops, n);
 }
 
 /* ---- completions ---- */
@@ -271,7 +271,7 @@ static uint32_t give_failed(struct gpusys_qp *qp, struct gpusys_qp_completion *r
     return !given;
 }
 
-/* Hand out what is known to be done, in order, where some of the requests are no operations. */
+/* Hand out what is known to be done, in order, also where some of the requests are no operations, and the one that has failed. */
 static uint32_t give_odd(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions, uint32_t max)
 {
     uint32_t n = 0;
@@ -282,18 +282,6 @@ static uint32_t give_odd(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_
     }
     if (qp->has_failed && n < max)
         n += give_failed(qp, ret_completions + n);
-    return n;
-}
-
-/* The same where they all are, and went well. */
-static inline uint32_t give_done(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions,
-                                 uint32_t max)
-{
-    uint64_t head = qp->head, most = qp->done_until - head;
-    uint32_t n = most < max ? (uint32_t)most : max;
-    for (uint32_t i = 0; i < n; i++)
-        ret_completions[i] = (struct gpusys_qp_completion){.id = qp->ids[(head + i) & qp->mask]};
-    qp->head = head + n;
     return n;
 }
 
@@ -323,11 +311,11 @@ static void take_failure(struct gpusys_qp *qp, const struct ibv_wc *wc)
     gs_qp_end_posting(qp, gpusys_wc_status_errno(wc->status));
 }
 
-/* Take in one completion: 0 a good one, 1 a failed one, or why there will be no more. */
-static inline int take(struct gpusys_qp *qp, const struct ibv_wc *wc)
+/* Take in one completion; all before `done` were taken in. 0 a good one, 1 a failed one, or why there will be no more. */
+static inline int take(struct gpusys_qp *qp, const struct ibv_wc *wc, uint64_t done)
 {
     uint64_t number = wc->wr_id;
-    if (__builtin_expect(number - qp->done_until >= qp->tail - qp->done_until, 0))
+    if (__builtin_expect(number < done || number >= qp->tail, 0))
         return unknown_id(qp, number);
     if (__builtin_expect(wc->status != IBV_WC_SUCCESS, 0)) {
         take_failure(qp, wc);
@@ -341,13 +329,13 @@ static inline int take(struct gpusys_qp *qp, const struct ibv_wc *wc)
 static inline int take_next(struct gpusys_qp *qp)
 {
     if (qp->wc_at != qp->wc_count)
-        return take(qp, &qp->wcs[qp->wc_at++]);
+        return take(qp, &qp->wcs[qp->wc_at++], qp->done_until);
     int count = qp->cq->context->ops.poll_cq(qp->cq, GS_QP_WCS, qp->wcs);
     if (__builtin_expect(count <= 0, 0))
         return count < 0 ? break_off(qp, -EIO) : -EAGAIN;
     qp->wc_at = 1;
     qp->wc_count = (uint32_t)count;
-    return take(qp, &qp->wcs[0]);
+    return take(qp, &qp->wcs[0], qp->done_until);
 }
 
 /* `n` are given already. */
@@ -366,15 +354,19 @@ poll_more(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions, ui
 
 int gpusys_qp_poll(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_completions, uint32_t max)
 {
-    if (__builtin_expect(qp->n_odd, 0))
+    if (__builtin_expect(qp->n_odd != 0, 0))
         return poll_more(qp, ret_completions, 0, max);
     if (qp->done_until == qp->head) {
         int result = take_next(qp);
-        if (__builtin_expect(result, 0))
+        if (__builtin_expect(result != 0, 0))
             return result == 1 ? poll_more(qp, ret_completions, 0, max) : result == -EAGAIN ? 0 : result;
     }
-    uint32_t n = give_done(qp, ret_completions, max);
-    return n == max || qp->head == qp->tail ? (int)n : poll_more(qp, ret_completions, n, max);
+    uint64_t head = qp->head, most = qp->done_until - head;
+    uint32_t n = most < max ? (uint32_t)most : max;
+    for (uint32_t i = 0; i < n; i++)
+        ret_completions[i] = (struct gpusys_qp_completion){.id = qp->ids[(head + i) & qp->mask]};
+    qp->head = head + n;
+    return n == max || head + n == qp->tail ? (int)n : poll_more(qp, ret_completions, n, max);
 }
 
 /* ---- waiting ---- */

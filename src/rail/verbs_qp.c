@@ -65,20 +65,25 @@ static int take_options(struct gpusys_qp_options *options, const struct gpusys_q
 
 /* ---- making ---- */
 
-static int make_slots(struct gpusys_qp *qp)
+/* The object, with room for as many requests as a power of two. */
+static struct gpusys_qp *make_object(const struct gpusys_qp_options *options)
 {
     uint32_t size = 1;
-    while (size < qp->depth)
+    while (size < options->depth)
         size *= 2;
+    struct gpusys_qp *qp = calloc(1, sizeof *qp + size * (sizeof *qp->ids + sizeof *qp->parts));
+    if (!qp)
+        return NULL;
+    qp->options = *options;
+    qp->depth = options->depth;
     qp->mask = size - 1;
-    qp->ids = calloc(size, sizeof *qp->ids);
-    qp->parts = calloc(size, sizeof *qp->parts);
+    qp->parts = (uint8_t *)(qp->ids + size);
     for (unsigned i = 0; i < GS_QP_CHAIN; i++) {
         struct gs_qp_request *request = &qp->chain[i];
         request->wr.sg_list = &request->sge;
         request->wr.next = &request[1].wr; /* of the last one posted it is NULL meanwhile */
     }
-    return qp->ids && qp->parts ? 0 : -ENOMEM;
+    return qp;
 }
 
 /* An event queue that never blocks, and a completion queue with room for every request, signalled or not. */
@@ -129,10 +134,9 @@ static int make_pair(struct gpusys_qp *qp, struct gpusys_pd *pd)
 static int explain_making(const struct gpusys_qp *qp, int code, struct gpusys_error *error)
 {
     const struct gpusys_port_info *info = &qp->info;
-    const char *part = !qp->ids || !qp->parts ? "memory"
-                       : !qp->channel         ? "a completion channel"
-                       : !qp->cq              ? "a completion queue"
-                                              : "a queue pair";
+    const char *part = !qp->channel ? "a completion channel"
+                       : !qp->cq    ? "a completion queue"
+                                    : "a queue pair";
     gpusys_error_set_errno(error, code, "%s port %u: %s for %u requests", info->device, info->port, part,
                            qp->depth);
     gpusys_error_add_detail(error, "device", "at most %u queue pairs, %u requests each, %u completions",
@@ -181,33 +185,36 @@ static int fill_local(struct gpusys_qp *qp, struct gpusys_error *error)
     return 0;
 }
 
-int gpusys_qp_open(struct gpusys_qp **ret_qp, struct gpusys_pd *pd, const struct gpusys_qp_options *options,
+static int make(struct gpusys_qp *qp, struct gpusys_pd *pd, struct gpusys_error *error)
+{
+    int result = make_queue(qp);
+    if (!result)
+        result = make_pair(qp, pd);
+    if (result)
+        return explain_making(qp, result, error);
+    result = fill_local(qp, error);
+    return result ? result : gs_qp_to_init(qp, error);
+}
+
+int gpusys_qp_open(struct gpusys_qp **ret_qp, struct gpusys_pd *pd, const struct gpusys_qp_options *given,
                    struct gpusys_error *error)
 {
-    struct gpusys_qp *qp = calloc(1, sizeof *qp);
+    struct gpusys_qp_options options;
+    struct gpusys_port_info info = {.size = sizeof info};
+    gpusys_verbs_info(pd->verbs, &info, NULL);
+    int result = take_options(&options, given, &info, error);
+    if (result)
+        return result;
+    struct gpusys_qp *qp = make_object(&options);
     if (!qp)
-        return gpusys_error_set_errno(error, -ENOMEM, "a queue pair");
+        return gpusys_error_set_errno(error, -ENOMEM, "%s: a queue pair for %u requests", info.device,
+                                      options.depth);
     qp->verbs = pd->verbs;
-    qp->info.size = sizeof qp->info;
-    gpusys_verbs_info(qp->verbs, &qp->info, NULL);
-    int result = take_options(&qp->options, options, &qp->info, error);
-    if (!result) {
-        qp->depth = qp->options.depth;
-        qp->max_message_bytes = qp->info.max_message_bytes;
-        qp->ordinary_bytes =
-            qp->max_message_bytes < GS_QP_SIGNAL_BYTES ? qp->max_message_bytes : GS_QP_SIGNAL_BYTES - 1;
-        result = make_slots(qp);
-        if (!result)
-            result = make_queue(qp);
-        if (!result)
-            result = make_pair(qp, pd);
-        if (result)
-            explain_making(qp, result, error);
-    }
-    if (!result)
-        result = fill_local(qp, error);
-    if (!result)
-        result = gs_qp_to_init(qp, error);
+    qp->info = info;
+    qp->max_message_bytes = info.max_message_bytes;
+    qp->ordinary_bytes =
+        info.max_message_bytes < GS_QP_SIGNAL_BYTES ? info.max_message_bytes : GS_QP_SIGNAL_BYTES - 1;
+    result = make(qp, pd, error);
     if (result) {
         gpusys_qp_close(qp);
         return result;
@@ -305,7 +312,5 @@ void gpusys_qp_close(struct gpusys_qp *qp)
     }
     if (qp->channel)
         complain(qp, "a completion channel", ibv->destroy_comp_channel(qp->channel));
-    free(qp->ids);
-    free(qp->parts);
     free(qp);
 }

@@ -141,7 +141,8 @@ class Bench(CommandTest):
         self.assertTrue(err.startswith(f"gpusys: {address}: "), err)
 
     def test_a_transport_that_is_not_there(self):
-        _, err = self.expect(NOT_HERE, "bench", "--local", "--require", "verbs", *QUICK)
+        _, err = self.expect(NOT_HERE, "bench", "--local", "--require", "verbs", *QUICK,
+                             env={"GPUSYS_LIBIBVERBS": "/nonexistent"})
         self.assertIn("verbs", err)
 
     def test_misuse(self):

@@ -268,7 +268,8 @@ class Doors(ServeTest):
 
     def test_verbs_is_refused(self):
         code, _, err = self.run_gpusys("pull", self.serve(self.served).address, "-o", str(self.out), "--require",
-                                       "verbs", env={"XDG_RUNTIME_DIR": str(self.runtime)})
+                                       "verbs", env={"XDG_RUNTIME_DIR": str(self.runtime),
+                                                     "GPUSYS_LIBIBVERBS": "/nonexistent"})
         self.assertEqual(code, NOT_HERE)
         self.assertIn("verbs", err)
         self.assertFalse((self.out / "served").exists())

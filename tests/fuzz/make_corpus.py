@@ -266,3 +266,26 @@ write("remote_session", silence=visit(0, b"", GOOD), noted_0=visit(0, b"", GOOD 
       fenced_0=visit(0, b"", GOOD + says(FENCED, flags=ON_RAIL) * 4), changed=visit(0, b"", GOOD + says(CHANGED, bytes(4), ON_RAIL) * 4),
       unsent=visit(0, b"".join(reply(0, 8, n) + (BYTES[:8] if n % 2 else b"") for n in range(1, 8)),
                    ANSWERS["go"] + LARGE_PAGE + ANSWERS["sums"] * 2 + LARGE_PAGE * 9))
+
+# The field's dialects. A server's input is [which] and what a client says, a client's [which] and what a peer says.
+CACHE = struct.pack("<QBQQ", 0x5041474500000002, 1, 1 << 20, 0)
+ASK, GOODBYE = b"\x01\0\0\0m", struct.pack("<IQI", 0xFFFFFFFF, 0, 0)
+
+
+def piece(shard, offset, length):
+    return struct.pack("<IQI", shard, offset, length)
+
+
+write("field_records", cache=CACHE, retired=b"\x01" + CACHE[1:], kind=CACHE[:8] + b"\x02" + CACHE[9:],
+      paging=CACHE[:17] + struct.pack("<Q", 4096), huge=CACHE[:9] + b"\xff" * 8 + bytes(8), empty=bytes(25))
+write("field_server", weights=b"\0" + ASK + b"\0" + piece(0, 0, 0) + piece(0, 5, 7) + GOODBYE,
+      most=b"\0" + ASK + b"\0" + piece(0, 0, 70000) + piece(0, 69999, 1), beyond=b"\0" + ASK + b"\0" + piece(0, 70000, 1) + piece(1, 0, 1),
+      long=b"\0" + ASK + b"\0" + piece(0, 0, (16 << 20) + 1), verbs=b"\0" + ASK + b"\x01\x01", other=b"\0\x01\0\0\0n", none=b"\0",
+      name=b"\0\xff\xff\xff\xff", cut=b"\0" + ASK + b"\0" + piece(0, 0, 9)[:9],
+      experts=b"\x01\0" + struct.pack("<IIII", 0, 1, 0, 99) + b"\xff" * 8, experts_beyond=b"\x01\0" + struct.pack("<IIII", 0, 100, 1, 0),
+      experts_verbs=b"\x01\x01\x02", experts_mode=b"\x01\x07")
+TEXT = b"\x02\0\0\0{}"
+write("field_client", weights=b"\0" + TEXT + b"\0" + (b"\0" + bytes(40)) * 3, errors=b"\0" + TEXT + b"\0\x01\x01\x01", status=b"\0" + TEXT + b"\x05",
+      cut=b"\0" + TEXT + b"\0\0" + bytes(20), none=b"\0", length=b"\0\xff\xff\xff\xff{}", empty=b"\0" + bytes(4),
+      experts=b"\x01" + TEXT + (b"\0" + bytes(16)) * 9, experts_error=b"\x01" + TEXT + b"\0" + bytes(16) + b"\x01\0" + bytes(16),
+      experts_more=b"\x01" + TEXT + (b"\0" + bytes(16)) * 30, experts_length=b"\x01\x01\0\0\x01")
