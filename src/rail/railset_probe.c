@@ -158,6 +158,41 @@ static int give_up(const struct probe *probe, const uint32_t *tried, unsigned n_
     return fail(probe, list, error);
 }
 
+/*
+ * A peer whose MTU is larger than ours answered, in fewer packets than we counted, and from now on our numbers are
+ * ahead of its: a second read shows that. Then both start over where the peer is, and everything is sent in messages
+ * of one packet, which both sides count alike.
+ */
+static int stay_in_step(struct probe *probe, struct gpusys_error *error)
+{
+    static const uint32_t larger[] = {4096, 2048};
+    char name[GS_RAIL_TEXT];
+    uint64_t length = probe->length;
+    uint32_t counted = 0;
+    probe->length = probe->own_mtu < length ? probe->own_mtu : length;
+    int result = request(probe, GPUSYS_QP_READ, error);
+    for (size_t i = 0; i < sizeof larger / sizeof larger[0] && result > 0; i++) {
+        uint32_t packets = (uint32_t)((length + larger[i] - 1) / larger[i]);
+        if (larger[i] <= probe->own_mtu)
+            break;
+        result = start_again(probe, probe->own_mtu, packets - counted, error);
+        counted = packets;
+        if (!result)
+            result = gpusys_qp_limit(probe->qp, probe->own_mtu);
+        if (!result)
+            result = request(probe, GPUSYS_QP_READ, error);
+        if (!result)
+            gs_log(GPUSYS_LOG_WARN,
+                   "%s: the peer's MTU is %u and ours %u: messages of at most %u bytes, which is slow",
+                   gs_railset_name(probe->set, probe->at, name), larger[i], probe->own_mtu, probe->own_mtu);
+    }
+    if (result <= 0)
+        return result;
+    gpusys_error_set(error, -EPROTO, "one read of %llu bytes arrives, and none after it: our MTU is %u",
+                     (unsigned long long)length, probe->own_mtu);
+    return fail(probe, "neither 4096 nor 2048", error);
+}
+
 static int find_mtu(struct probe *probe, struct gpusys_error *error)
 {
     uint32_t tried[TRIES - 1], counted = 0;
@@ -167,6 +202,8 @@ static int find_mtu(struct probe *probe, struct gpusys_error *error)
         if (result == 0 && n_tried)
             gs_log(GPUSYS_LOG_INFO, "%s: MTU %u instead of %u, as the peer has it",
                    gs_railset_name(probe->set, probe->at, name), probe->mtu, probe->own_mtu);
+        if (result == 0 && n_tried == 0)
+            return stay_in_step(probe, error);
         if (result <= 0)
             return result;
         uint32_t mtu = n_tried < TRIES - 1 ? next_mtu(probe, n_tried) : 0;

@@ -177,6 +177,12 @@ int gpusys_qp_reconnect(struct gpusys_qp *qp, uint32_t mtu_bytes, uint32_t packe
     return no(error);
 }
 
+int gpusys_qp_limit(struct gpusys_qp *qp, uint64_t message_bytes)
+{
+    (void)qp, (void)message_bytes;
+    return -EOPNOTSUPP;
+}
+
 uint32_t gpusys_qp_room(const struct gpusys_qp *qp)
 {
     (void)qp;

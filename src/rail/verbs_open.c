@@ -103,6 +103,7 @@ static int fit_out(struct gs_verbs_rail *self, struct gpusys_error *error)
     if (result)
         return gpusys_error_set_errno(error, result, "a verbs rail");
     unsigned slots = info.depth / 4;
+    self->op_bytes = info.max_message_bytes * (info.depth < 8 ? 1 : info.depth / 8);
     self->n_slots = slots < 1 ? 1 : slots < GS_VERBS_SLOTS ? slots : GS_VERBS_SLOTS;
     for (unsigned i = 0; i < self->n_slots; i++)
         self->free_slots[self->n_free++] = (uint16_t)(self->n_slots - 1 - i);

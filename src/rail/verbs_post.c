@@ -29,31 +29,38 @@ uint32_t gpusys_qp_room(const struct gpusys_qp *qp)
 
 /* ---- posting ---- */
 
-/* What is not an ordinary read. False: longer than one message. */
-static inline bool fill_special(const struct gpusys_qp *qp, struct ibv_send_wr *wr, bool is_write,
-                                uint64_t length)
+/* Lengths that want something: 0, those worth a completion of their own. False: longer than one message. */
+static bool fill_special(const struct gpusys_qp *qp, struct ibv_send_wr *wr, const struct gpusys_qp_op *op)
 {
-    if (length > qp->max_message_bytes)
+    bool is_write = op->kind == GPUSYS_QP_WRITE;
+    if (op->length > qp->max_message_bytes)
         return false;
-    wr->num_sge = length > 0; /* devices take an empty piece for one of 2 GiB */
+    wr->num_sge = op->length > 0; /* devices take an empty piece for one of 2 GiB */
     wr->opcode = is_write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
-    wr->send_flags = (length >= GS_QP_SIGNAL_BYTES ? IBV_SEND_SIGNALED : 0u) |
-                     (is_write && length <= qp->inline_bytes ? IBV_SEND_INLINE : 0u);
+    wr->send_flags = (op->length >= GS_QP_SIGNAL_BYTES ? IBV_SEND_SIGNALED : 0u) |
+                     (is_write && op->length <= qp->inline_bytes ? IBV_SEND_INLINE : 0u);
     return true;
 }
 
 /* Fill in what will be request `number` of the queue pair. False: longer than one message. */
-static inline bool fill(const struct gpusys_qp *qp, struct gs_qp_request *request, uint64_t number,
+static inline bool fill(struct gpusys_qp *qp, struct gs_qp_request *request, uint64_t number,
                         const struct gpusys_qp_op *op)
 {
     struct ibv_send_wr *wr = &request->wr;
     uint64_t length = op->length;
-    if (__builtin_expect(op->kind == GPUSYS_QP_READ && length - 1 < qp->ordinary_bytes, 1)) {
+    if (__builtin_expect(length - 1 >= qp->ordinary_bytes, 0)) {
+        if (!fill_special(qp, wr, op))
+            return false;
+    } else if (op->kind == GPUSYS_QP_WRITE) {
+        wr->num_sge = 1;
+        wr->opcode = IBV_WR_RDMA_WRITE;
+        wr->send_flags = 0;
+        if (length <= qp->inline_bytes)
+            wr->send_flags = IBV_SEND_INLINE;
+    } else {
         wr->num_sge = 1;
         wr->opcode = IBV_WR_RDMA_READ;
         wr->send_flags = 0;
-    } else if (!fill_special(qp, wr, op->kind == GPUSYS_QP_WRITE, length)) {
-        return false;
     }
     wr->wr_id = number;
     wr->wr.rdma.remote_addr = op->remote;
@@ -190,27 +197,31 @@ static __attribute__((noinline)) int refused_list(struct gpusys_qp *qp, uint32_t
     return (int)taken;
 }
 
-/* Fill the chain from a list, as far as that is of single messages, and post it; `most` is 1 … GS_QP_CHAIN. With
- * `whole` all or nothing. How many were taken; 0: the first, or with `whole` one of them, is longer. */
-static inline __attribute__((always_inline)) int
-post_chain(struct gpusys_qp *qp, const struct gpusys_qp_op *op, uint32_t most, bool whole)
+/*
+ * Fill the chain from a list, as far as that is of single messages. How many of `most` (1 … GS_QP_CHAIN) are left, and
+ * the end of what is filled.
+ */
+static inline uint32_t fill_chain(struct gpusys_qp *qp, const struct gpusys_qp_op *op, uint32_t most,
+                                  struct gs_qp_request **ret_end)
 {
-    struct gs_qp_request *last = qp->chain;
-    struct ibv_send_wr *bad = NULL;
-    uint64_t number = qp->tail;
-    uint32_t left = most;
-    for (; fill(qp, last, number, op) && --left > 0; op++)
-        number++, last++;
-    if (__builtin_expect(left > 0, 0)) {
-        if (whole || left == most)
-            return 0;
-        number--, last--;
+    struct gs_qp_request *request = qp->chain;
+    for (uint64_t number = qp->tail; fill(qp, request, number, op); number++, op++) {
+        request++;
+        if (--most == 0)
+            break;
     }
-    uint32_t n = whole ? most : most - left;
-    int result = give(qp, n, last, &bad);
+    *ret_end = request;
+    return most;
+}
+
+/* Post the chain's `n`, which end before `end`. How many were taken. */
+static inline int post_chain(struct gpusys_qp *qp, uint32_t n, struct gs_qp_request *end)
+{
+    struct ibv_send_wr *bad = NULL;
+    int result = give(qp, n, end - 1, &bad);
     if (__builtin_expect(result != 0, 0))
         return refused_list(qp, n, bad, result);
-    qp->tail = number + 1;
+    qp->tail += n;
     return (int)n;
 }
 
@@ -224,8 +235,11 @@ static __attribute__((noinline)) int post_list(struct gpusys_qp *qp, const struc
         uint32_t room = qp->depth - (uint32_t)(qp->tail - qp->head);
         uint32_t most = n - done < room ? n - done : room;
         most = most < GS_QP_CHAIN ? most : GS_QP_CHAIN;
-        if (!result && most > 0)
-            result = post_chain(qp, &ops[done], most, false) ?: post_long(qp, &ops[done], room);
+        if (!result && most > 0) {
+            struct gs_qp_request *end;
+            uint32_t chain = most - fill_chain(qp, &ops[done], most, &end);
+            result = chain > 0 ? post_chain(qp, chain, end) : post_long(qp, &ops[done], room);
+        }
         if (result <= 0)
             return done ? (int)done : result;
         done += (uint32_t)result;
@@ -239,7 +253,9 @@ int gpusys_qp_post(struct gpusys_qp *qp, const struct gpusys_qp_op *ops, uint32_
     bool fits = n - 1 < GS_QP_CHAIN && (uint32_t)(qp->tail - qp->head) + n <= qp->limit;
     if (__builtin_expect(!fits || atomic_load_explicit(&qp->verbs->health, memory_order_relaxed) != 0, 0))
         return n ? post_list(qp, ops, n) : may_post(qp);
-    return post_chain(qp, ops, n, true) ?: post_list(qp, ops, n);
+    struct gs_qp_request *end;
+    uint32_t left = fill_chain(qp, ops, n, &end);
+    return __builtin_expect(left == 0, 1) ? post_chain(qp, n, end) : post_list(qp, ops, n);
 }
 
 /* ---- completions ---- */

@@ -211,15 +211,22 @@ int gpusys_qp_open(struct gpusys_qp **ret_qp, struct gpusys_pd *pd, const struct
                                       options.depth);
     qp->verbs = pd->verbs;
     qp->info = info;
-    qp->max_message_bytes = info.max_message_bytes;
-    qp->ordinary_bytes =
-        info.max_message_bytes < GS_QP_SIGNAL_BYTES ? info.max_message_bytes : GS_QP_SIGNAL_BYTES - 1;
+    gpusys_qp_limit(qp, info.max_message_bytes);
     result = make(qp, pd, error);
     if (result) {
         gpusys_qp_close(qp);
         return result;
     }
     *ret_qp = qp;
+    return 0;
+}
+
+int gpusys_qp_limit(struct gpusys_qp *qp, uint64_t message_bytes)
+{
+    if (message_bytes == 0 || message_bytes > qp->info.max_message_bytes)
+        return -EINVAL;
+    qp->max_message_bytes = message_bytes;
+    qp->ordinary_bytes = message_bytes < GS_QP_SIGNAL_BYTES ? message_bytes : GS_QP_SIGNAL_BYTES - 1;
     return 0;
 }
 
@@ -241,7 +248,8 @@ int gpusys_qp_info(const struct gpusys_qp *qp, struct gpusys_qp_info *ret_info)
                                   .inline_bytes = qp->inline_bytes,
                                   .uses_grh = qp->uses_grh,
                                   .outstanding = (uint32_t)(qp->tail - qp->head),
-                                  .dead = qp->dead ? qp->dead : qp->broken};
+                                  .dead = qp->dead ? qp->dead : qp->broken,
+                                  .max_message_bytes = qp->max_message_bytes};
     return gs_info_give(ret_info, &info, sizeof info);
 }
 

@@ -153,10 +153,12 @@ static int find_memory(struct gs_verbs_rail *self, unsigned slot)
 }
 
 /* The next request of a slice: up to the end of the piece of the region that it is in. */
-static struct gpusys_qp_op op_of(const struct gs_verbs_slot *at, unsigned slot, const struct gs_keys *keys,
+static struct gpusys_qp_op op_of(const struct gs_verbs_rail *self, unsigned slot, const struct gs_keys *keys,
                                  const struct gs_key_entry *key, uint64_t within)
 {
+    const struct gs_verbs_slot *at = &self->slots[slot];
     uint64_t left = at->slice->length - at->posted, most = keys->piece_bytes - within;
+    most = most < self->op_bytes ? most : self->op_bytes;
     return (struct gpusys_qp_op){.id = (uint64_t)slot << 1 | (left <= most),
                                  .local = at->address + at->posted,
                                  .remote = key->base + within,
@@ -177,7 +179,7 @@ static void gather_slot(struct gs_verbs_rail *self, unsigned slot, const struct 
             return;
         }
         const struct gpusys_qp_op *op = &self->ops[self->n_ops++];
-        self->ops[self->n_ops - 1] = op_of(at, slot, keys, key, offset - piece * keys->piece_bytes);
+        self->ops[self->n_ops - 1] = op_of(self, slot, keys, key, offset - piece * keys->piece_bytes);
         at->posted += (uint32_t)op->length;
         at->slice->sent = at->slice->op == GPUSYS_OP_WRITE;
     }

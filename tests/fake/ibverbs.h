@@ -140,7 +140,7 @@ struct config {
     unsigned n_devices;
     uint64_t delay_us, retry_us, memlock_bytes;
     unsigned polls;
-    bool hold, resolve, pin_forced;
+    bool hold, resolve, pin_forced, numbers_part;
     struct rule rules[RULES];
     unsigned n_rules;
 };

@@ -273,6 +273,13 @@ void fake_ibverbs_delay_us(uint64_t us)
     fake_unlock();
 }
 
+void fake_ibverbs_numbers_part(int yes)
+{
+    fake_lock();
+    fake.config.numbers_part = yes;
+    fake_unlock();
+}
+
 void fake_ibverbs_polls(unsigned polls)
 {
     fake_lock();

@@ -219,6 +219,8 @@ static const char *read_global(struct config *config, const char *key, char *val
         config->resolve = is_yes(value);
     else if (strcmp(key, "pin_forced") == 0)
         config->pin_forced = is_yes(value);
+    else if (strcmp(key, "numbers_part") == 0)
+        config->numbers_part = is_yes(value);
     else
         *ret_known = false;
     return NULL;

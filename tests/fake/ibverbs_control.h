@@ -12,6 +12,8 @@
  *   hold | delay_us N | polls N   completions wait: for fake_ibverbs_release; so long; for so many polls
  *   retry_us N             "retry exceeded" comes so long after posting (0: at once)
  *   resolve no             a GID that no known port has is accepted at RTR, rather than refused with ETIMEDOUT
+ *   numbers_part yes       after a read with smaller packets than the peer's the two sides' numbers differ for good: so
+ *                          Soft-RoCE between hosts. Without it they find together again, as it does within one
  *   pin_forced yes         a read-only registration of a shared read-only mapping is refused with EFAULT (Linux < 6.2)
  *   memlock_bytes N        registering more than so much gives ENOMEM
  *   on NAME N ACTION [VALUE]  at the Nth call from the start of a function: see fake_ibverbs_on; VALUE a number or E...
@@ -68,6 +70,9 @@ int64_t fake_ibverbs_live(enum fake_ibverbs_kind kind);
 void fake_ibverbs_hold(int on);
 void fake_ibverbs_delay_us(uint64_t us);
 void fake_ibverbs_polls(unsigned polls);
+
+/* As the key numbers_part. */
+void fake_ibverbs_numbers_part(int yes);
 
 /* Let the first `count` held requests run (0: all). How many did. */
 unsigned fake_ibverbs_release(unsigned count);

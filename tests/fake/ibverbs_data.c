@@ -277,6 +277,9 @@ static enum outcome transfer(struct shared_qp *own, struct shared_qp *target, co
     }
     uint32_t count = packets(request->length, own->mtu);
     own->sq_psn = after(own->sq_psn, count);
+    /* Each side counts a read's answer in packets of its own MTU: where those differ, the numbers part. */
+    if (fake.config.numbers_part && request->opcode == IBV_WR_RDMA_READ)
+        count = packets(request->length, target->mtu);
     target->rq_psn = after(target->rq_psn, count);
     if (needs_receive(request))
         end_receive(target, request, IBV_WC_SUCCESS);

@@ -48,6 +48,7 @@ static struct {
     int64_t (*live)(enum fake_ibverbs_kind);
     void (*hold)(int);
     unsigned (*release)(unsigned);
+    void (*numbers_part)(int);
 } fake;
 
 /* Group set-up of every test over it. */
@@ -64,7 +65,8 @@ static inline int play_begin(void **state)
     *(void **)&fake.live = dlsym(library, "fake_ibverbs_live");
     *(void **)&fake.hold = dlsym(library, "fake_ibverbs_hold");
     *(void **)&fake.release = dlsym(library, "fake_ibverbs_release");
-    return fake.reset && fake.on && fake.calls && fake.live && fake.hold && fake.release ? 0 : -1;
+    *(void **)&fake.numbers_part = dlsym(library, "fake_ibverbs_numbers_part");
+    return fake.numbers_part && fake.reset && fake.on && fake.calls && fake.live && fake.hold && fake.release ? 0 : -1;
 }
 
 static inline void assert_nothing_is_left(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * What cost.py measures, over the stand-in libibverbs:
- *     cost post DEPTH COUNT    COUNT reads through one queue pair, DEPTH posted at once and polled until all are done
- *     cost connect TIMES       a rail set of two rails and 64 regions, both ends in this process; prints microseconds
+ *     cost read|write DEPTH COUNT   COUNT requests of 64 bytes through one queue pair, DEPTH posted at once and polled until all are done
+ *     cost connect TIMES            a rail set of two rails and 64 regions, both ends in this process; prints microseconds
  */
 #include <gpusys/deadline.h>
 #include <gpusys/railset.h>
@@ -65,7 +65,7 @@ static void end_close(struct end *end)
     gpusys_verbs_close(end->verbs);
 }
 
-static void move(struct end *end, const struct end *peer, uint32_t depth, uint32_t count)
+static void move(struct end *end, const struct end *peer, uint32_t kind, uint32_t depth, uint32_t count)
 {
     struct gpusys_qp_op ops[MOST_DEPTH];
     struct gpusys_qp_completion completions[MOST_DEPTH];
@@ -75,7 +75,8 @@ static void move(struct end *end, const struct end *peer, uint32_t depth, uint32
                                        .remote = peer->key.address,
                                        .length = 64,
                                        .lkey = end->key.lkey,
-                                       .rkey = peer->key.rkey};
+                                       .rkey = peer->key.rkey,
+                                       .kind = kind};
     for (uint32_t done = 0; done < count; done += depth) {
         int taken = gpusys_qp_post(end->qp, ops, depth), got = 0;
         while (taken == (int)depth && got >= 0 && got < taken) {
@@ -87,16 +88,16 @@ static void move(struct end *end, const struct end *peer, uint32_t depth, uint32
     }
 }
 
-static int post(uint32_t depth, uint32_t count)
+static int post(uint32_t kind, uint32_t depth, uint32_t count)
 {
     struct end *ends = calloc(2, sizeof *ends);
     if (!ends || depth < 1 || depth > MOST_DEPTH)
         return 2;
     end_open(&ends[0], GPUSYS_MR_LANDING);
-    end_open(&ends[1], GPUSYS_MR_PEER_READ);
+    end_open(&ends[1], GPUSYS_MR_PEER_READ_WRITE);
     end_connect(&ends[0], &ends[1]);
     end_connect(&ends[1], &ends[0]);
-    move(&ends[0], &ends[1], depth, count);
+    move(&ends[0], &ends[1], kind, depth, count);
     end_close(&ends[0]);
     end_close(&ends[1]);
     free(ends);
@@ -189,10 +190,12 @@ static int connect_times(uint32_t times)
 
 int main(int argc, char **argv)
 {
-    if (argc == 4 && strcmp(argv[1], "post") == 0)
-        return post((uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]));
+    if (argc == 4 && strcmp(argv[1], "read") == 0)
+        return post(GPUSYS_QP_READ, (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]));
+    if (argc == 4 && strcmp(argv[1], "write") == 0)
+        return post(GPUSYS_QP_WRITE, (uint32_t)atoi(argv[2]), (uint32_t)atoi(argv[3]));
     if (argc == 3 && strcmp(argv[1], "connect") == 0)
         return connect_times((uint32_t)atoi(argv[2]));
-    fprintf(stderr, "usage: cost post DEPTH COUNT | cost connect TIMES\n");
+    fprintf(stderr, "usage: cost read|write DEPTH COUNT | cost connect TIMES\n");
     return 2;
 }

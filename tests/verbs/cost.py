@@ -39,11 +39,11 @@ def own_cost(profile, program):
     return total
 
 
-def count(program, depth):
+def count(program, kind, depth):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "profile"
         subprocess.run(["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--toggle-collect=gpusys_qp_post",
-                        "--toggle-collect=gpusys_qp_poll", str(program), "post", str(depth), str(COUNT)],
+                        "--toggle-collect=gpusys_qp_poll", str(program), kind, str(depth), str(COUNT)],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=300)
         return own_cost(out.read_text(), program) / COUNT
 
@@ -62,9 +62,10 @@ def main():
         print("no valgrind: instructions are not counted")
         return 77 if good else 1
     for depth, limit in LIMITS.items():
-        cost = count(program, depth)
-        print(f"instructions per operation, {depth} at once: {cost:.1f} (limit {limit})")
-        good = good and 0 < cost <= limit
+        for kind in "read", "write":
+            cost = count(program, kind, depth)
+            print(f"instructions per {kind}, {depth} at once: {cost:.1f} (limit {limit})")
+            good = good and 0 < cost <= limit
     return 0 if good else 1
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 
-from pulling import MIB, full_speed, make_tree, pull, received, stopped, sums, start_server, wait_freed
+from pulling import MIB, full_speed, make_tree, pull, received, shape, start_server, stopped, sums, wait_freed
 from vmlab import check, contains, equal, suite
 
 TREE = "/tmp/verbs-tree"
@@ -34,14 +34,16 @@ def pulled(two, server, *words, **more):
 def verbs_pull(lab):
     """A pull that is left to choose takes both rails, says which and why, and is byte for byte what was served."""
     one, two = lab.hosts
-    server = start_server(one, tree(one))
+    server = start_server(one, tree(one, 4, 2 * MIB + 77))
+    shape(one, "80mbit")
     (out, err), packets = moved(lab.hosts, lambda: pulled(two, server))
+    full_speed(one)
     contains(out, "over verbs, verified", "what pull says")
     contains(err, "2 of 2 pairs of RDMA ports", "why verbs")
     for rail in range(2):
         check(re.search(rf"rxe{rail} port 1: .*MTU 4096, GID 1 {two.address(rail)}: RoCE v2", err),
               f"pull does not say how it knows rail {rail}: {err}")
-        check(packets[rail] > 200, f"rail {rail} carried {packets[rail]} packets of over 1000")
+        check(packets[rail] > 200, f"rail {rail} carried {packets[rail]} packets of over 2000")
     (out, err), packets = moved(lab.hosts, lambda: pulled(two, server, "--require", "verbs", rail=1))
     contains(out, "over verbs, verified", "a pull with the control connection over the other rail")
     contains(err, f"GID 1 {two.address(1)}: RoCE v2, the address of the control connection", "why this GID")
@@ -75,19 +77,19 @@ def verbs_one_rail(lab):
 
 @suite("two-hosts", limit=20, programs=["gpusys"])
 def verbs_bench(lab):
-    """bench reads and writes an arena over both rails, in pieces from 8 bytes to longer than a message's window."""
+    """bench reads and writes an arena over both rails, in small pieces and in large ones."""
     one, two = lab.hosts
     server = start_server(one, "--arena", "32M")
     command = ["gpusys", "bench", f"{one.address(0)}:7471", "--require", "verbs", "--json", "--read", "--write",
-               "--arena", "4M", "--sizes", "8,64K,1M", "--depths", "1,8", "--time", "50ms"]
+               "--arena", "4M", "--sizes", "8,256K", "--depths", "1,4", "--time", "50ms"]
     result, packets = moved(lab.hosts, lambda: two.ok(command))
     run, = json.loads(result)["runs"]
     equal((run["transport"], run["target"]["kind"], run["target"]["bytes"]), ("verbs", "arena", 4 * MIB), "the run")
     points = {(point["op"], point["size_bytes"], point["depth"]) for point in run["points"]}
-    equal(points, {(op, size, depth) for op in ("read", "write") for size in (8, 65536, MIB) for depth in (1, 8)},
+    equal(points, {(op, size, depth) for op in ("read", "write") for size in (8, MIB // 4) for depth in (1, 4)},
           "what was measured")
     check(all(point["operations"] > 0 for point in run["points"]), f"points without an operation: {run['points']}")
-    check(min(packets) > 50, f"packets over each rail: {packets}")
+    check(min(packets) > 20, f"packets over each rail: {packets}")
     contains(stopped(server), "client 1 has an arena of 4194304 bytes", "the server's log")
     wait_freed(one)
 
