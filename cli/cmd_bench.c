@@ -7,6 +7,7 @@
 #include "interrupt.h"
 #include "output.h"
 #include "quantity.h"
+#include "transport.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -273,9 +274,10 @@ static enum exit_code run(const struct call *call)
 {
     struct plan plan;
     const struct bench_options *options = call->options;
-    int require = options->require ? gpusys_transport_parse(options->require) : GPUSYS_TRANSPORT_ANY;
+    const char *why = NULL;
+    int require = transport_wanted(options->require, options->devices.count || options->n_rails, &why);
     if (require < 0)
-        return command_misused(&command_bench, "--require takes shm, tcp or verbs");
+        return command_misused(&command_bench, why);
     if (misuse(call))
         return command_misused(&command_bench, misuse(call));
     if (make_plan(&plan, call))

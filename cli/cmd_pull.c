@@ -6,6 +6,7 @@
 #include "output.h"
 #include "pull.h"
 #include "quantity.h"
+#include "transport.h"
 
 #include <gpusys/deadline.h>
 #include <gpusys/memory.h>
@@ -250,11 +251,12 @@ static enum exit_code run(const struct call *call)
 {
     const struct pull_options *options = call->options;
     const char *misuse = options->dialect ? misuse_of_dialect(call) : NULL;
-    int transport = options->require ? gpusys_transport_parse(options->require) : GPUSYS_TRANSPORT_ANY;
+    const char *why = NULL;
+    int transport = transport_wanted(options->require, options->devices.count || options->n_rails, &why);
     if (!options->directory)
         return command_misused(&command_pull, "-o DIR is missing");
     if (transport < 0)
-        return command_misused(&command_pull, "--require takes shm, tcp or verbs");
+        return command_misused(&command_pull, why);
     if (misuse)
         return command_misused(&command_pull, misuse);
     if (options->n_rails > 8)

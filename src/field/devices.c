@@ -2,6 +2,7 @@
 /* The RDMA devices of a field server: opened once, watched while it serves. */
 #include "base/log.h"
 #include "field/serve.h"
+#include "rail/railset.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -78,6 +79,21 @@ int gs_devices_open(struct gpusys_field *field, const struct gpusys_field_server
     snprintf(field->why_no_device, sizeof field->why_no_device, "%s", why.message);
     gs_log(GPUSYS_LOG_WARN, "serves over tcp alone: %s", why.message);
     return 0;
+}
+
+void gs_devices_gids(const struct gpusys_field *field, const struct gpusys_stream *stream,
+                     uint32_t ret_indexes[GS_DEVICES_MAX])
+{
+    struct gs_control_ends ends;
+    gs_control_ends(&ends, stream);
+    for (uint32_t i = 0; i < field->n_devices; i++) {
+        struct gpusys_gid_info gid = {.size = sizeof gid};
+        const struct gpusys_verbs *verbs = field->devices[i].verbs;
+        if (gpusys_verbs_gid_for(verbs, ends.local[0] ? ends.local : NULL, ends.has_peer ? ends.peer : NULL,
+                                 &gid))
+            gpusys_verbs_info(verbs, NULL, &gid);
+        ret_indexes[i] = gid.index;
+    }
 }
 
 void gs_devices_close(struct gpusys_field *field)

@@ -111,6 +111,9 @@ struct gpusys_field {
 int gs_devices_open(struct gpusys_field *field, const struct gpusys_field_server_options *options,
                     struct gpusys_error *error);
 void gs_devices_close(struct gpusys_field *field);
+/* For each device the GID to be known by to this client. */
+void gs_devices_gids(const struct gpusys_field *field, const struct gpusys_stream *stream,
+                     uint32_t ret_indexes[GS_DEVICES_MAX]);
 /* Look at what happened to a device; the acceptor's thread. */
 void gs_devices_tend(struct gpusys_field *field);
 

@@ -90,9 +90,12 @@ static int register_arena(const struct gpusys_field *field, struct arena *arena,
 static int serve_arena(struct gs_field_client *client, struct arena *arena, struct gpusys_error *error)
 {
     struct gpusys_field *field = client->field;
-    struct gpusys_railset_options options = {.size = sizeof options, .n_devices = field->n_devices};
+    uint32_t gids[GS_DEVICES_MAX];
+    struct gpusys_railset_options options = {
+        .size = sizeof options, .n_devices = field->n_devices, .gid_index = gids};
     struct gpusys_region_key keys[GS_DEVICES_MAX];
     char over[64];
+    gs_devices_gids(field, client->stream, gids);
     int code = map_arena(arena, error);
     if (!code)
         code = open_domains(field, arena, error);

@@ -29,7 +29,9 @@ static int open_rails(struct gs_field_client *client, struct gs_store *store, st
 int gs_serve_store(struct gs_field_client *client, struct gs_store *store, struct gpusys_error *error)
 {
     struct gpusys_field *field = client->field;
-    struct gpusys_railset_options options = {.size = sizeof options, .n_devices = field->n_devices};
+    uint32_t gids[GS_DEVICES_MAX];
+    struct gpusys_railset_options options = {
+        .size = sizeof options, .n_devices = field->n_devices, .gid_index = gids};
     struct gpusys_railset *set = NULL;
     if (field->n_devices == 0)
         return gpusys_error_set(error, -ENODEV, "it wants verbs, and there are none here: %s",
@@ -37,6 +39,7 @@ int gs_serve_store(struct gs_field_client *client, struct gs_store *store, struc
     int code = gs_store_hold(store, field, error);
     if (code)
         return code;
+    gs_devices_gids(field, client->stream, gids);
     code = gpusys_railset_accept(&set, client->stream, GPUSYS_DIALECT_READ_ONLY, &options, store->pds,
                                  gs_client_deadline(client), error);
     if (!code)

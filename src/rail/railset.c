@@ -137,13 +137,20 @@ static int open_port(struct gs_slot *slot, uint32_t at, const struct plan *plan,
 
 static int open_rail(struct gs_slot *slot, uint32_t at, const struct plan *plan, struct gpusys_error *error)
 {
-    int result = 0;
+    struct gpusys_qp_options qp = {.size = sizeof qp};
+    int result = plan->options->qp ? gs_options_take(&qp, sizeof qp, plan->options->qp) : 0;
+    if (result)
+        return gpusys_error_set(error, result, "the queue pair's options are of another version");
     slot->is_borrowed = plan->pds;
-    if (plan->pds)
-        slot->rail.pd = plan->pds[at];
-    else
+    if (!plan->pds) {
         result = open_port(slot, at, plan, error);
-    return result ? result : gpusys_qp_open(&slot->rail.qp, slot->rail.pd, plan->options->qp, error);
+    } else {
+        slot->rail.pd = plan->pds[at];
+        qp.flags |= plan->options->gid_index ? GPUSYS_QP_GID_INDEX : 0;
+        qp.gid_index = plan->options->gid_index ? plan->options->gid_index[at] : qp.gid_index;
+    }
+    qp.size = sizeof qp;
+    return result ? result : gpusys_qp_open(&slot->rail.qp, slot->rail.pd, &qp, error);
 }
 
 static int open_rails(struct gpusys_railset *set, uint32_t n, const struct plan *plan,
@@ -275,7 +282,7 @@ static int accept_with_domains(struct gpusys_railset *set, const struct gpusys_r
 {
     uint32_t n_rails = set->handshake.n_rails;
     if (n_rails > options->n_devices)
-        return refuse(set, options->n_devices, "domains", error);
+        return refuse(set, options->n_devices, "RDMA ports", error);
     return open_rails(set, n_rails, &(struct plan){.options = options, .pds = pds}, error);
 }
 

@@ -34,7 +34,7 @@ static int connect_all(struct gpusys_railset *set, const struct gpusys_qp_params
 static int refuse(struct gpusys_railset *set, int code, const struct gpusys_error *why, int64_t deadline_ns,
                   struct gpusys_error *error)
 {
-    gs_log(GPUSYS_LOG_WARN, "refused: %s", why->message);
+    gs_log(GPUSYS_LOG_INFO, "refused: %s", why->message);
     gpusys_handshake_server_finish(&set->handshake, GPUSYS_STATUS_ERR, deadline_ns, NULL);
     if (error)
         *error = *why;

@@ -269,7 +269,7 @@ int gpusys_qp_reconnect(struct gpusys_qp *qp, uint32_t mtu_bytes, uint32_t packe
     enum ibv_mtu mtu = gs_mtu_enum(mtu_bytes);
     if (!qp->remote.qpn)
         return gpusys_error_set(error, -ENOTCONN, "%s: the queue pair was never connected", qp->info.device);
-    if (gs_mtu_bytes(mtu) != mtu_bytes || mtu_bytes > qp->local.mtu_bytes)
+    if (!mtu || gs_mtu_bytes(mtu) != mtu_bytes || mtu_bytes > qp->local.mtu_bytes)
         return gpusys_error_set(error, -EINVAL, "%s: an MTU of %u is none, or above the port's %u",
                                 qp->info.device, mtu_bytes, qp->local.mtu_bytes);
     if (qp->head != qp->tail)

@@ -13,7 +13,7 @@ int gpusys_pd_open(struct gpusys_pd **ret_pd, struct gpusys_verbs *verbs, struct
 {
     struct gpusys_pd *pd = calloc(1, sizeof *pd);
     if (!pd)
-        return gpusys_error_set_errno(error, -ENOMEM, "a protection domain");
+        return gpusys_error_set_errno(error, -ENOMEM, "%s: a protection domain", gs_device_name(verbs));
     pd->verbs = verbs;
     errno = 0;
     pd->pd = verbs->ibv->alloc_pd(verbs->context);

@@ -20,10 +20,11 @@ enum {
 struct gs_verbs_slot {
     struct gs_slice *slice;
     struct gpusys_mr *mr; /* of its buffer, for its time */
-    uint64_t address;     /* where its bytes are for the device: the buffer, or the slot's own memory … */
+    uint64_t address;     /* where the bytes from part_at on are for the device: in the buffer, or if … */
     uint32_t lkey;
-    uint32_t posted; /* so many bytes of it were turned into requests */
-    bool bounced;    /* … then this is true */
+    uint32_t part_at, part_end; /* what is moved now: all of it, or as much as the slot's own memory takes */
+    uint32_t posted;            /* so many bytes of it were turned into requests */
+    bool bounced;               /* … this is true in the slot's own memory */
 };
 
 /* A KEY that is not answered yet. */

@@ -5,6 +5,7 @@
  * Buffers that the caller has registered (gpusys_remote_register) are used where they are. Others are copied
  * through a slot of registered memory when they are short, and registered for the time of the request when they
  * are long: never remembered, for memory that the caller frees and maps again is other memory at the same address.
+ * Where no more memory may be locked, long ones are copied too, a part at a time.
  */
 #include "rail/verbs_rail.h"
 
@@ -72,11 +73,8 @@ static struct gs_slice *empty_slot(struct gs_verbs_rail *self, unsigned slot)
 
 static void finish(struct gs_verbs_rail *self, unsigned slot, int status, struct gs_slices *done)
 {
-    bool copy = self->slots[slot].bounced && status == 0;
-    struct gs_slice *slice = self->slots[slot].slice;
-    if (copy && slice->op == GPUSYS_OP_READ && slice->buffer)
-        memcpy(slice->buffer, bounce_of(self, slot), slice->length);
-    empty_slot(self, slot)->status = status;
+    struct gs_slice *slice = empty_slot(self, slot);
+    slice->status = status;
     gs_slices_push(done, slice);
 }
 
@@ -123,44 +121,76 @@ static void flush_ops(struct gs_verbs_rail *self)
     self->empty_polls = 0;
 }
 
-/* Where the slice's bytes are for the device: in the caller's memory or in the slot's. 0, or why not. */
-static int find_memory(struct gs_verbs_rail *self, unsigned slot)
+/* As much as the slot's own memory takes, from `part_at` on; of a write it is copied there. */
+static void use_bounce(struct gs_verbs_rail *self, unsigned slot, uint32_t part_at)
 {
     struct gs_verbs_slot *at = &self->slots[slot];
-    struct gs_slice *slice = at->slice;
-    const struct gs_landing *landing = gs_verbs_end_find(self->end, (uintptr_t)slice->buffer, slice->length);
-    bool is_write = slice->op == GPUSYS_OP_WRITE;
-    at->address = (uintptr_t)slice->buffer;
-    if (landing) {
-        at->lkey = landing->lkey;
-        return 0;
-    }
-    if (slice->length <= GS_BOUNCE_BYTES) {
-        if (is_write)
-            memcpy(bounce_of(self, slot), slice->buffer, slice->length);
-        at->bounced = true;
-        at->address = (uintptr_t)bounce_of(self, slot);
-        at->lkey = self->bounce_lkey;
-        return 0;
-    }
+    const struct gs_slice *slice = at->slice;
+    uint32_t left = slice->length - part_at;
+    at->bounced = true;
+    at->part_at = part_at;
+    at->part_end = part_at + (left < GS_BOUNCE_BYTES ? left : GS_BOUNCE_BYTES);
+    at->address = (uintptr_t)bounce_of(self, slot);
+    at->lkey = self->bounce_lkey;
+    if (slice->op == GPUSYS_OP_WRITE)
+        memcpy(bounce_of(self, slot), (const char *)slice->buffer + part_at, at->part_end - part_at);
+}
+
+static int use_buffer(struct gs_verbs_rail *self, unsigned slot)
+{
+    struct gs_verbs_slot *at = &self->slots[slot];
     struct gpusys_mr_info info = {.size = sizeof info};
-    int result = gpusys_mr_open(&at->mr, self->end->pd, slice->buffer, slice->length,
-                                is_write ? GPUSYS_MR_SOURCE : GPUSYS_MR_LANDING, NULL);
+    uint32_t access = at->slice->op == GPUSYS_OP_WRITE ? GPUSYS_MR_SOURCE : GPUSYS_MR_LANDING;
+    int result = gpusys_mr_open(&at->mr, self->end->pd, at->slice->buffer, at->slice->length, access, NULL);
     if (!result)
         result = gpusys_mr_info(at->mr, &info);
     at->lkey = info.lkey;
     return result;
 }
 
-/* The next request of a slice: up to the end of the piece of the region that it is in. */
-static struct gpusys_qp_op op_of(const struct gs_verbs_rail *self, unsigned slot, const struct gs_keys *keys,
-                                 const struct gs_key_entry *key, uint64_t within)
+/*
+ * Where the slice's bytes are for the device: in the caller's memory, or in the slot's own when it is not registered
+ * and is short, or there is not enough memory that may be locked. 0, or why nowhere.
+ */
+static int find_memory(struct gs_verbs_rail *self, unsigned slot)
+{
+    struct gs_verbs_slot *at = &self->slots[slot];
+    const struct gs_slice *slice = at->slice;
+    const struct gs_landing *landing = gs_verbs_end_find(self->end, (uintptr_t)slice->buffer, slice->length);
+    int result = 0;
+    at->address = (uintptr_t)slice->buffer;
+    at->part_end = slice->length;
+    if (landing)
+        at->lkey = landing->lkey;
+    else
+        result = slice->length <= GS_BOUNCE_BYTES ? -ENOMEM : use_buffer(self, slot);
+    if (result == -ENOMEM)
+        use_bounce(self, slot, 0);
+    return result == -ENOMEM ? 0 : result;
+}
+
+/* What was under way of the slice is done. */
+static void part_done(struct gs_verbs_rail *self, unsigned slot, struct gs_slices *done)
 {
     const struct gs_verbs_slot *at = &self->slots[slot];
-    uint64_t left = at->slice->length - at->posted, most = keys->piece_bytes - within;
-    most = most < self->op_bytes ? most : self->op_bytes;
+    const struct gs_slice *slice = at->slice;
+    if (at->bounced && slice->op == GPUSYS_OP_READ)
+        memcpy((char *)slice->buffer + at->part_at, bounce_of(self, slot), at->part_end - at->part_at);
+    if (at->part_end == slice->length) {
+        finish(self, slot, 0, done);
+    } else {
+        use_bounce(self, slot, at->part_end);
+        wait_last(self, slot);
+    }
+}
+
+/* The next request of a slice: up to the end of the piece of the region that it is in. */
+static struct gpusys_qp_op op_of(const struct gs_verbs_slot *at, unsigned slot, const struct gs_keys *keys,
+                                 const struct gs_key_entry *key, uint64_t within)
+{
+    uint64_t left = at->part_end - at->posted, most = keys->piece_bytes - within;
     return (struct gpusys_qp_op){.id = (uint64_t)slot << 1 | (left <= most),
-                                 .local = at->address + at->posted,
+                                 .local = at->address + (at->posted - at->part_at),
                                  .remote = key->base + within,
                                  .length = left <= most ? left : most,
                                  .lkey = at->lkey,
@@ -171,7 +201,7 @@ static struct gpusys_qp_op op_of(const struct gs_verbs_rail *self, unsigned slot
 static void gather_slot(struct gs_verbs_rail *self, unsigned slot, const struct gs_keys *keys)
 {
     struct gs_verbs_slot *at = &self->slots[slot];
-    while (at->posted < at->slice->length && self->n_ops < GS_VERBS_CHAIN) {
+    while (at->posted < at->part_end && self->n_ops < GS_VERBS_CHAIN) {
         uint64_t offset = at->slice->offset + at->posted, piece = offset / keys->piece_bytes;
         const struct gs_key_entry *key = gs_keys_piece(keys, piece);
         if (!key) { /* the peer's keys are not those of the region that it listed */
@@ -179,11 +209,11 @@ static void gather_slot(struct gs_verbs_rail *self, unsigned slot, const struct 
             return;
         }
         const struct gpusys_qp_op *op = &self->ops[self->n_ops++];
-        self->ops[self->n_ops - 1] = op_of(self, slot, keys, key, offset - piece * keys->piece_bytes);
+        self->ops[self->n_ops - 1] = op_of(at, slot, keys, key, offset - piece * keys->piece_bytes);
         at->posted += (uint32_t)op->length;
         at->slice->sent = at->slice->op == GPUSYS_OP_WRITE;
     }
-    if (at->posted == at->slice->length)
+    if (at->posted == at->part_end)
         take_first(self);
 }
 
@@ -273,7 +303,7 @@ static int reap(struct gs_verbs_rail *self, struct gs_slices *done)
         if (completions[i].status)
             return failed(self, &completions[i], done);
         if (completions[i].id & 1)
-            finish(self, (unsigned)(completions[i].id >> 1), 0, done);
+            part_done(self, (unsigned)(completions[i].id >> 1), done);
     }
     return count;
 }

@@ -175,8 +175,8 @@ void gs_sums_free(struct gpusys_remote *remote);
 int gs_verbs_open_ends(struct gpusys_remote *remote, const struct gpusys_remote_options *options,
                        struct gpusys_error *error);
 
-/* Pair them with what the peer offers. How many pairs there are; 0: `why_not` says why. */
-unsigned gs_verbs_find_pairs(struct gpusys_remote *remote, char *why_not, size_t why_bytes);
+/* Pair them with what the peer offers. How many pairs there are; 0: `why` says why, if there were ports here. */
+unsigned gs_verbs_find_pairs(struct gpusys_remote *remote, struct gpusys_error *why);
 
 /* No slice is longer than what every port can register at once. */
 void gs_verbs_limit_slices(struct gpusys_remote *remote);

@@ -156,14 +156,20 @@ static int keep_welcome(struct opening *opening)
     return 0;
 }
 
-/* What was required cannot be had, and why not. */
+/* What was required cannot be had, and why not: all that is known of it stays in the error. */
 static int refuse_verbs(struct opening *opening, int result, const struct gpusys_error *why)
 {
     struct gpusys_error *error = opening->error;
-    gpusys_error_set(error, result, "%s: verbs was required and is not to be had", opening->remote->address);
-    gpusys_error_set_cause(error, "%s%s%s", why->message, why->cause[0] ? ": " : "", why->cause);
-    gpusys_error_set_hint(error, "%s",
-                          why->hint[0] ? why->hint : "gpusys rails ADDR shows the ports of both sides");
+    if (!error)
+        return result;
+    *error = *why;
+    gpusys_error_set(error, result, "%s: verbs was required and is not to be had: %.400s",
+                     opening->remote->address, why->message);
+    memcpy(error->detail, why->detail, sizeof error->detail);
+    memcpy(error->cause, why->cause, sizeof error->cause);
+    memcpy(error->hint, why->hint, sizeof error->hint);
+    if (!why->hint[0])
+        gpusys_error_set_hint(error, "gpusys rails ADDR says what each port would be against that peer");
     return result;
 }
 
@@ -270,29 +276,24 @@ static int choose_tcp(struct opening *opening)
 }
 
 /* Over every pair of ports that a first read gets through. */
-static int choose_verbs(struct opening *opening)
+static int choose_verbs(struct opening *opening, struct gpusys_error *why)
 {
     struct gpusys_remote *remote = opening->remote;
-    struct gpusys_error *fault = &opening->verbs_fault;
     uint32_t most = opening->options.n_rails ? opening->options.n_rails : GS_RAILS_MAX;
-    unsigned n_pairs = gs_verbs_find_pairs(remote, opening->why_not_verbs, sizeof opening->why_not_verbs);
-    int result = -EOPNOTSUPP;
+    unsigned n_pairs = gs_verbs_find_pairs(remote, why), n_failed = 0;
     for (unsigned i = 0; i < n_pairs && remote->n_lanes < most; i++) {
-        int failed = add_lane(opening, &gs_rail_verbs, &remote->pairs[i], fault);
-        if (failed)
-            gs_log(GPUSYS_LOG_WARN, "%s: a rail is left out: %s", remote->address, fault->message);
-        result = remote->n_lanes ? 0 : failed;
+        if (add_lane(opening, &gs_rail_verbs, &remote->pairs[i], why) == 0)
+            continue;
+        n_failed++;
+        gs_log(GPUSYS_LOG_WARN, "%s: a rail is left out: %s", remote->address, why->message);
     }
-    if (result) {
-        if (fault->message[0])
-            snprintf(opening->why_not_verbs, sizeof opening->why_not_verbs, "%s", fault->message);
-        return result;
-    }
+    if (remote->n_lanes == 0)
+        return n_failed ? why->code : -EOPNOTSUPP;
     remote->transport = GPUSYS_TRANSPORT_VERBS;
     gs_verbs_limit_slices(remote);
     snprintf(remote->reason, sizeof remote->reason, "%s%u of %u pairs of RDMA ports%s%s",
              opening->options.require ? "required; " : "", remote->n_lanes, n_pairs,
-             fault->message[0] ? "; the last to fail: " : "", fault->message);
+             n_failed ? "; the last to fail: " : "", n_failed ? why->message : "");
     return 0;
 }
 
@@ -300,22 +301,17 @@ static int choose_verbs(struct opening *opening)
 static int require_verbs(struct opening *opening)
 {
     const struct gpusys_remote *remote = opening->remote;
-    int result = choose_verbs(opening);
-    struct gpusys_error why = opening->verbs_fault;
+    struct gpusys_error why = {0};
+    int result = choose_verbs(opening, &why);
     uint32_t wanted = opening->options.n_rails;
-    if (!why.message[0])
-        snprintf(why.message, sizeof why.message, "%s", opening->why_not_verbs);
-    if (!result && remote->n_lanes < wanted) {
-        result = -ENODEV;
-        snprintf(why.message, sizeof why.message, "%u rails were asked for, and %u are to be had", wanted,
-                 remote->n_lanes);
-    }
+    if (!result && remote->n_lanes < wanted)
+        result = gpusys_error_set(&why, -ENODEV, "%u rails were asked for, and %u are to be had", wanted,
+                                  remote->n_lanes);
     if (!result)
         return 0;
-    refuse_verbs(opening, result, &why);
-    gpusys_error_add_detail(opening->error, "RDMA ports", "%u here, %u at the peer, %u pairs", remote->n_ends,
+    gpusys_error_add_detail(&why, "RDMA ports", "%u here, %u at the peer, %u pairs", remote->n_ends,
                             remote->n_offers, remote->n_pairs);
-    return result;
+    return refuse_verbs(opening, result, &why);
 }
 
 static int choose(struct opening *opening)
@@ -328,8 +324,11 @@ static int choose(struct opening *opening)
         if (!result || require == GPUSYS_TRANSPORT_SHM)
             return result;
     }
-    if (require == GPUSYS_TRANSPORT_ANY && choose_verbs(opening) == 0)
+    struct gpusys_error why = {0};
+    if (require == GPUSYS_TRANSPORT_ANY && choose_verbs(opening, &why) == 0)
         return 0;
+    if (why.message[0])
+        snprintf(opening->why_not_verbs, sizeof opening->why_not_verbs, "%.199s", why.message);
     return choose_tcp(opening);
 }
 

@@ -27,24 +27,28 @@ static int open_end(struct gpusys_remote *remote, const char *device, const char
 static int open_all(struct gpusys_remote *remote, const char *local_address, struct gpusys_error *error)
 {
     struct gpusys_ports *ports;
-    struct gpusys_error fault = {0};
+    struct gpusys_error fault = {0}, all = {0};
     int result = gpusys_ports_new(&ports, local_address, NULL, error);
     if (result)
         return result;
-    result = -ENETDOWN;
+    gpusys_error_set(&all, -ENETDOWN, "no RDMA port can be used");
     for (uint32_t i = 0; i < gpusys_ports_count(ports) && remote->n_ends < GS_RAILS_MAX; i++) {
         struct gpusys_port_info info = {.size = sizeof info};
         char name[96];
         gpusys_ports_port(ports, i, &info);
-        snprintf(name, sizeof name, "%s:%u", info.device, info.port);
-        if (!info.problem[0] && open_end(remote, name, local_address, &fault))
-            gs_log(GPUSYS_LOG_WARN, "%s", fault.message);
-        else if (info.problem[0])
-            snprintf(fault.message, sizeof fault.message, "%s: %s", name, info.problem);
+        snprintf(name, sizeof name, info.port ? "%s:%u" : "%s", info.device, info.port);
+        if (info.problem[0])
+            gpusys_error_add_detail(&all, name, "%s", info.problem);
+        else if (open_end(remote, name, local_address, &fault))
+            gpusys_error_add_detail(&all, name, "%s", fault.message);
     }
     gpusys_ports_free(ports);
-    return remote->n_ends ? 0
-                          : gpusys_error_set(error, result, "no RDMA port can be used: %s", fault.message);
+    gpusys_error_set_hint(&all, "gpusys rails and gpusys doctor say more");
+    if (remote->n_ends)
+        return 0;
+    if (error)
+        *error = all;
+    return all.code;
 }
 
 /* Our end of the control connection; NULL over a Unix socket. */
@@ -65,13 +69,13 @@ int gs_verbs_open_ends(struct gpusys_remote *remote, const struct gpusys_remote_
     return result;
 }
 
-unsigned gs_verbs_find_pairs(struct gpusys_remote *remote, char *why_not, size_t why_bytes)
+unsigned gs_verbs_find_pairs(struct gpusys_remote *remote, struct gpusys_error *why)
 {
     char text[GS_ADDRESS_BYTES];
     if (remote->n_ends == 0)
         return 0;
     if (remote->n_offers == 0) {
-        snprintf(why_not, why_bytes, "the peer offers no RDMA port");
+        gpusys_error_set(why, -EOPNOTSUPP, "the peer offers no RDMA port");
         return 0;
     }
     remote->n_pairs = gs_verbs_pair(remote->ends, remote->n_ends, remote->offers, remote->n_offers,
@@ -79,9 +83,9 @@ unsigned gs_verbs_find_pairs(struct gpusys_remote *remote, char *why_not, size_t
     for (unsigned i = 0; i < remote->n_pairs; i++)
         remote->pairs[i].keys = &remote->keyrings[i];
     if (remote->n_pairs == 0)
-        snprintf(why_not, why_bytes,
-                 "none of %u RDMA ports here goes with one of %u at the peer (link layer, GIDs)",
-                 remote->n_ends, remote->n_offers);
+        gpusys_error_set(why, -EOPNOTSUPP,
+                         "none of %u RDMA ports here goes with one of %u at the peer (link layer, GIDs)",
+                         remote->n_ends, remote->n_offers);
     return remote->n_pairs;
 }
 

@@ -19,9 +19,12 @@ static int refused(const struct gpusys_stream *stream, enum gpusys_dialect diale
         peer);
     gpusys_error_add_detail(error, "asked", "%u rails, %s dialect", n_rails,
                             gs_handshake_dialect_name(dialect));
-    gpusys_error_set_cause(error,
-                           "usually the arena asked for is above the peer's --max-blade-gb cap, or blob "
-                           "size or kind differ from an arena that an earlier client fixed");
+    if (dialect == GPUSYS_DIALECT_READ_WRITE)
+        gpusys_error_set_cause(error,
+                               "usually the arena asked for is above the peer's --max-blade-gb cap, or blob "
+                               "size or kind differ from an arena that an earlier client fixed");
+    else
+        gpusys_error_set_cause(error, "usually the peer has fewer rails than %u", n_rails);
     gpusys_error_set_hint(error, "read the log of %s", peer);
     return -ECONNREFUSED;
 }

@@ -356,7 +356,7 @@ static void connecting_twice_is_refused(void **state)
 
 /* ---- once more at a smaller MTU ---- */
 
-/* What the prober does: a read of 5000 bytes at 4096 against 1024 fails, and the peer has counted 5 packets. */
+/* What the prober does: a read of 16000 bytes at 4096 against 1024 fails, and the peer has counted 16 packets. */
 static void reconnecting_counts_packets_on(void **state)
 {
     (void)state;
@@ -369,16 +369,16 @@ static void reconnecting_counts_packets_on(void **state)
     peer.mtu_bytes = 0;
     assert_int_equal(gpusys_qp_connect(ends[0].qp, &peer, NULL), 0);
     assert_int_equal(gpusys_qp_connect(ends[1].qp, &own, NULL), 0);
-    struct gpusys_qp_op op = play_op(ends, GPUSYS_QP_READ, 5, 0, 0, 5000);
+    struct gpusys_qp_op op = play_op(ends, GPUSYS_QP_READ, 5, 0, 0, 16000);
     assert_int_equal(play_one(ends[0].qp, &op), -ETIMEDOUT);
     assert_int_equal(play_info(&ends[0]).dead, -ETIMEDOUT);
-    assert_int_equal(gpusys_qp_reconnect(ends[0].qp, 1024, 5, NULL), 0);
+    assert_int_equal(gpusys_qp_reconnect(ends[0].qp, 1024, 16, NULL), 0);
     struct gpusys_qp_info info = play_info(&ends[0]);
     assert_int_equal(info.mtu_bytes, 1024);
     assert_int_equal(info.connected, 1);
     assert_int_equal(info.dead, 0);
     assert_int_equal(info.local.qpn, own.qpn);
-    assert_int_equal(driver_has(&ends[0]).sq_psn, (0xfffffd + 5) & 0xffffff);
+    assert_int_equal(driver_has(&ends[0]).sq_psn, (0xfffffd + 16) & 0xffffff);
     assert_moves(ends);
     play_ends_close(ends);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Which ports a remote and a peer use, why, and what is said when there are none. Over the stand-in libibverbs. */
-#include "verbs_play.h"
+#include "remote_verbs_play.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

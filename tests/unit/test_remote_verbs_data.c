@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Bytes over verbs: every length and place, registered and not, in pieces, in arenas, from files. Over the stand-in
  * libibverbs. */
-#include "verbs_play.h"
+#include "remote_verbs_play.h"
 
 #include <fcntl.h>
 #include <poll.h>

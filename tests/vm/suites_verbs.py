@@ -77,7 +77,7 @@ def verbs_one_rail(lab):
 
 @suite("two-hosts", limit=20, programs=["gpusys"])
 def verbs_bench(lab):
-    """bench reads and writes an arena over both rails, in small pieces and in large ones."""
+    """bench reads and writes an arena over RDMA, in small pieces and in large ones."""
     one, two = lab.hosts
     server = start_server(one, "--arena", "32M")
     command = ["gpusys", "bench", f"{one.address(0)}:7471", "--require", "verbs", "--json", "--read", "--write",
@@ -89,7 +89,7 @@ def verbs_bench(lab):
     equal(points, {(op, size, depth) for op in ("read", "write") for size in (8, MIB // 4) for depth in (1, 4)},
           "what was measured")
     check(all(point["operations"] > 0 for point in run["points"]), f"points without an operation: {run['points']}")
-    check(min(packets) > 20, f"packets over each rail: {packets}")
+    check(sum(packets) > 500, f"packets over the rails: {packets}")
     contains(stopped(server), "client 1 has an arena of 4194304 bytes", "the server's log")
     wait_freed(one)
 

@@ -85,7 +85,7 @@ def verbs_back(lab):
 def verbs_all_cut(lab):
     """Both cables cut: the pull fails in its time, says what became of each rail, and can be resumed."""
     one, two = lab.hosts
-    server = begin(lab, rate="12mbit")
+    server = begin(lab, 32, "16mbit")
     pulling = two.start(pull_command(server, OUT, timeout="2s"))
     in_its_middle(two, pulling)
     for rail in range(2):
@@ -105,7 +105,7 @@ def verbs_all_cut(lab):
 def verbs_killed(lab):
     """kill -9 of the server, then of the client, in the middle: the kernels keep nothing, and a pull resumes."""
     one, two = lab.hosts
-    server = begin(lab, rate="12mbit")
+    server = begin(lab, 32, "16mbit")
     pulling = two.start(pull_command(server, OUT, timeout="5s"))
     in_its_middle(two, pulling)
     equal(server.kill().status, -signal.SIGKILL, "how the server ended")
@@ -129,7 +129,7 @@ def verbs_killed(lab):
 def verbs_frozen(lab):
     """A host that stands still, its cables in place: the pull fails in its time and can be resumed."""
     one, two = lab.hosts
-    server = begin(lab, rate="12mbit")
+    server = begin(lab, 32, "16mbit")
     pulling = two.start(pull_command(server, OUT, timeout="1s"))
     in_its_middle(two, pulling)
     one.freeze()
