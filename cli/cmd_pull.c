@@ -203,12 +203,22 @@ static void print_summary(const struct pull *pull, int64_t ns)
     putchar('\n');
 }
 
-static enum exit_code pull_all(struct pull *pull, const struct call *call, uint32_t transport)
+/* RDMA failed for want of memory that may be locked, here or at the peer, and nobody insisted on it. */
+static bool better_over_tcp(const struct pull *pull, int code, uint32_t transport)
+{
+    struct gpusys_remote_info info = {.size = sizeof info};
+    return transport == GPUSYS_TRANSPORT_ANY && (code == -ENOMEM || code == -EDQUOT) && pull->remote &&
+           gpusys_remote_info(pull->remote, &info) == 0 && info.transport == GPUSYS_TRANSPORT_VERBS;
+}
+
+static enum exit_code pull_all(struct pull *pull, const struct call *call, uint32_t transport,
+                               bool *ret_over_tcp)
 {
     struct gpusys_error error = {0};
     int code = connect_to(pull, call->operands[0], call, transport, &error);
     if (!code)
         code = prepare(pull, call, &error);
+    *ret_over_tcp = better_over_tcp(pull, code, transport);
     if (code) {
         report_error(&error);
         return field_exit_code(code, transport == GPUSYS_TRANSPORT_VERBS);
@@ -221,6 +231,7 @@ static enum exit_code pull_all(struct pull *pull, const struct call *call, uint3
         code = field_keep(pull, &error);
     int64_t ns = gpusys_now_ns() - start;
     progress_end(&pull->progress);
+    *ret_over_tcp = better_over_tcp(pull, code, transport);
     if (code) {
         add_what_arrived(pull, &error);
         report_error(&error);
@@ -247,6 +258,18 @@ static const char *misuse_of_dialect(const struct call *call)
     return NULL;
 }
 
+static enum exit_code pull_once(const struct call *call, uint32_t transport, bool *ret_over_tcp)
+{
+    const struct pull_options *options = call->options;
+    int64_t timeout_ns = call->settings->timeout_ns;
+    struct pull pull = {.tree = {.root = -1, .parent = -1},
+                        .verify = !options->no_verify && !options->dialect,
+                        .patience_ns = timeout_ns > 0 ? timeout_ns : default_patience_ns};
+    enum exit_code code = pull_all(&pull, call, transport, ret_over_tcp);
+    clean_up(&pull);
+    return code;
+}
+
 static enum exit_code run(const struct call *call)
 {
     const struct pull_options *options = call->options;
@@ -261,12 +284,12 @@ static enum exit_code run(const struct call *call)
         return command_misused(&command_pull, misuse);
     if (options->n_rails > 8)
         return command_misused(&command_pull, "--rails takes 1 to 8");
-    struct pull pull = {.tree = {.root = -1, .parent = -1},
-                        .verify = !options->no_verify && !options->dialect,
-                        .patience_ns = call->settings->timeout_ns > 0 ? call->settings->timeout_ns
-                                                                      : default_patience_ns};
-    enum exit_code code = pull_all(&pull, call, (uint32_t)transport);
-    clean_up(&pull);
+    bool over_tcp = false;
+    enum exit_code code = pull_once(call, (uint32_t)transport, &over_tcp);
+    if (over_tcp) {
+        note("once more, over tcp");
+        code = pull_once(call, GPUSYS_TRANSPORT_TCP, &over_tcp);
+    }
     return code;
 }
 

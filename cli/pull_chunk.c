@@ -32,6 +32,12 @@ int chunk_fail(const struct plan_entry *entry, int status, struct gpusys_error *
     case -ETIMEDOUT:
         gpusys_error_set(error, status, "%.300s: the peer has stopped answering", entry->name);
         break;
+    case -EDQUOT:
+        gpusys_error_set(error, status, "%.300s: the peer cannot register it for RDMA", entry->name);
+        gpusys_error_set_cause(
+            error, "the limit on locked memory at the peer, or its memory: its log has the numbers");
+        gpusys_error_set_hint(error, "raise memlock for the server, or pull with --require tcp");
+        break;
     default: gpusys_error_set_errno(error, status, "%.300s: cannot be read", entry->name);
     }
     return status;

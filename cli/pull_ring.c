@@ -20,8 +20,7 @@ int ring_open(struct ring *ring, struct gpusys_remote *remote, struct progress *
         (struct ring){.remote = remote, .progress = progress, .patience_ns = patience_ns, .memory = memory};
     for (size_t i = 0; i < RING_SLOTS; i++)
         ring->slots[i].buffer = (unsigned char *)memory + i * SLOT_BYTES;
-    gpusys_remote_register(remote, memory, (uint64_t)RING_SLOTS * SLOT_BYTES, NULL); /* without it: slower */
-    return 0;
+    return gpusys_remote_register(remote, memory, (uint64_t)RING_SLOTS * SLOT_BYTES, error);
 }
 
 void ring_close(struct ring *ring)
