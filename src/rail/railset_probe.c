@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <gpusys/deadline.h>
 #include <stdio.h>
@@ -129,19 +130,33 @@ static int start_again(struct probe *probe, uint32_t mtu, uint32_t packets, stru
     return gpusys_qp_reconnect(probe->qp, mtu, packets, error);
 }
 
+static void gid_text(char *text, size_t size, const uint8_t gid[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xFF, [11] = 0xFF};
+    bool is_ipv4 = memcmp(gid, mapped, sizeof mapped) == 0;
+    if (!inet_ntop(is_ipv4 ? AF_INET : AF_INET6, is_ipv4 ? gid + 12 : gid, text, (socklen_t)size))
+        text[0] = 0;
+}
+
 /* What both ways of failing have in common. */
 static int fail(const struct probe *probe, const char *remote, struct gpusys_error *error)
 {
     const struct gpusys_qp_completion *last = &probe->completion;
-    gpusys_error_add_detail(error, "local", "MTU %u", probe->own_mtu);
-    gpusys_error_add_detail(error, "remote", "MTU not said; %s", remote);
+    struct gpusys_qp_info info = {.size = sizeof info};
+    char ours[INET6_ADDRSTRLEN] = "", theirs[INET6_ADDRSTRLEN] = "";
+    if (gpusys_qp_info(probe->qp, &info) == 0) {
+        gid_text(ours, sizeof ours, info.local.gid);
+        gid_text(theirs, sizeof theirs, info.remote.gid);
+    }
+    gpusys_error_add_detail(error, "local", "GID %u %s, MTU %u", info.local.gid_index, ours, probe->own_mtu);
+    gpusys_error_add_detail(error, "remote", "GID %s, MTU not said; %s", theirs, remote);
     gpusys_error_add_detail(error, "last request", "%s",
                             last->status ? gpusys_wc_status_text(last->foreign) : "no answer in time");
-    gpusys_error_set_cause(error,
-                           "the peer's MTU is larger than ours, or the network drops packets of this size");
-    gpusys_error_set_hint(error,
-                          "give both ports the same MTU (gpusys rails on both hosts), and every switch "
-                          "between them a larger one");
+    gpusys_error_set_cause(
+        error, "the two ports do not reach each other, or the network drops packets of this size");
+    gpusys_error_set_hint(
+        error, "rails pair by their order: name the devices in the order of the server's (--device); "
+               "give both ports the same MTU, and every switch between them a larger one");
     return -EPROTO;
 }
 

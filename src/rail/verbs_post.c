@@ -460,5 +460,6 @@ int gpusys_qp_wait(struct gpusys_qp *qp, struct gpusys_qp_completion *ret_comple
         if (!result)
             result = sleep_once(qp, control, deadline_ns);
     }
-    return result;
+    count = gpusys_qp_poll(qp, ret_completions, max); /* what came together with it is given first */
+    return count ? count : result;
 }

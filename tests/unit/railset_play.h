@@ -66,7 +66,9 @@ static inline int play_begin(void **state)
     *(void **)&fake.hold = dlsym(library, "fake_ibverbs_hold");
     *(void **)&fake.release = dlsym(library, "fake_ibverbs_release");
     *(void **)&fake.numbers_part = dlsym(library, "fake_ibverbs_numbers_part");
-    return fake.numbers_part && fake.reset && fake.on && fake.calls && fake.live && fake.hold && fake.release ? 0 : -1;
+    return fake.numbers_part && fake.reset && fake.on && fake.calls && fake.live && fake.hold && fake.release
+               ? 0
+               : -1;
 }
 
 static inline void assert_nothing_is_left(void)
