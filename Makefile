@@ -33,7 +33,7 @@ check-long: deps
 	@tests/check --long
 
 bench:
-	@deps/install build bench
+	@deps/install build test bench vm
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(BUILD) bench/run
 

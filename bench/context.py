@@ -6,8 +6,10 @@ import shutil
 import tempfile
 
 import peers
+import rdma
 from processes import LOOPBACK, Failed, Server, Worker, free_port, run
 
+KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 BIG_BYTES = 2 * GIB      # for what goes to memory
@@ -116,6 +118,9 @@ class Context:
             raise Failed("netperf is not installed and could not be fetched from Debian's non-free section")
         return self.made("netperf", lambda: peers.Netperf(self.memory_folder, self.netperf_folder))
 
+    def rdma_hosts(self):
+        return self.made("rdma", lambda: rdma.Hosts(self.build))
+
     # ---- measuring ----
 
     def pairs(self, ours, theirs, n=None, warm=True):
@@ -134,4 +139,4 @@ class Context:
         return [ours() for _ in range(n or self.n_pairs)]
 
 
-__all__ = ["BIG_BYTES", "COLD_BYTES", "Context", "FILE_BYTES", "GIB", "MIB", "run"]
+__all__ = ["BIG_BYTES", "COLD_BYTES", "Context", "FILE_BYTES", "GIB", "KIB", "MIB", "run"]

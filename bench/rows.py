@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import time
 
-from context import BIG_BYTES, COLD_BYTES, FILE_BYTES, MIB
+from context import BIG_BYTES, COLD_BYTES, FILE_BYTES, KIB, MIB
 from figures import Row
 from processes import Failed, Worker, run, seconds_of
 
@@ -215,6 +215,24 @@ def shm_bulk(context):
                                  lambda: COLD_BYTES / worker.ask("mapped", COLD, MIB)[0] / GB)
     yield Row("512 MiB of a file over shm, 1 MiB at a time, 4-KiB pages", "GB/s", ours, theirs,
               "memcpy from a fresh mapping")
+
+
+# ---- RDMA ----
+
+RDMA_SHAPES = ((4 * KIB, 1, 1000, 0.95), (64 * KIB, 8, 400, 0.95), (MIB, 32, 96, 1.5))
+
+
+@group
+def rdma(context):
+    """The same bytes again and again over one rail, as perftest does it."""
+    hosts = context.rdma_hosts()
+    for op in ("read", "write"):
+        for size, depth, count, target in RDMA_SHAPES:
+            ours, theirs = context.pairs(
+                lambda shape=(op, size, depth, count): hosts.ours(*shape),
+                lambda shape=(op, size, depth, count): hosts.perftest(*shape), n=max(15, context.n_pairs))
+            yield Row(f"RDMA {op} of {size_text(size)}, {depth} deep, two Soft-RoCE hosts", "MB/s", ours, theirs,
+                      f"ib_{op}_bw", target=target)
 
 
 # ---- the control stream ----

@@ -281,11 +281,37 @@ static void a_removed_device_that_stays_silent(void **state)
     play_ends_close(ends);
 }
 
-/* Two queue pairs of one port, each in a thread of its own. */
+/* ---- queue pairs of one port, each in a thread of its own ---- */
+
+/* The port and the domain of the first pair; memory and queue pairs of its own. */
+static void open_second(struct play_end second[2], const struct play_end first[2])
+{
+    for (int i = 0; i < 2; i++) {
+        struct play_end *end = &second[i];
+        *end = first[i];
+        end->bytes = malloc(PLAY_BYTES);
+        assert_non_null(end->bytes);
+        assert_int_equal(
+            gpusys_mr_open(&end->mr, end->pd, end->bytes, PLAY_BYTES, GPUSYS_MR_PEER_READ_WRITE, NULL), 0);
+        assert_int_equal(gpusys_mr_info(end->mr, &end->key), 0);
+        assert_int_equal(gpusys_qp_open(&end->qp, end->pd, NULL, NULL), 0);
+    }
+    play_connect(second);
+}
+
+static void close_second(struct play_end second[2])
+{
+    for (int i = 0; i < 2; i++) {
+        gpusys_qp_close(second[i].qp);
+        gpusys_mr_close(second[i].mr);
+        free(second[i].bytes);
+    }
+}
+
 static void *read_many(void *context)
 {
     struct play_end *ends = context;
-    for (uint64_t i = 0; i < 2000; i++) {
+    for (uint64_t i = 0; i < 1000; i++) {
         struct gpusys_qp_op op = play_op(ends, i % 3 ? GPUSYS_QP_READ : GPUSYS_QP_WRITE, i, 0, 0, 64);
         struct gpusys_qp_completion completion = {.status = 1};
         if (gpusys_qp_post(ends[0].qp, &op, 1) != 1 ||
@@ -296,38 +322,60 @@ static void *read_many(void *context)
     return NULL;
 }
 
-static void queue_pairs_of_one_port_in_threads(void **state)
+static void in_both(struct play_end pairs[2][2], void *(*run)(void *), void *results[2])
+{
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run, pairs[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], &results[i]);
+}
+
+static void both_move_bytes(void **state)
 {
     (void)state;
     struct play_end pairs[2][2] = {{{.verbs = NULL}}};
-    pthread_t threads[2];
     void *failed[2];
     play_ends_open(pairs[0], "fake0", "fake1", NULL);
-    for (int i = 0; i < 2;
-         i++) { /* the port and the domain of the first pair, memory and queue pair of its own */
-        struct play_end *from = &pairs[0][i], *to = &pairs[1][i];
-        *to = *from;
-        to->bytes = malloc(PLAY_BYTES);
-        assert_non_null(to->bytes);
-        assert_int_equal(
-            gpusys_mr_open(&to->mr, to->pd, to->bytes, PLAY_BYTES, GPUSYS_MR_PEER_READ_WRITE, NULL), 0);
-        assert_int_equal(gpusys_mr_info(to->mr, &to->key), 0);
-        assert_int_equal(gpusys_qp_open(&to->qp, to->pd, NULL, NULL), 0);
-    }
-    play_connect(pairs[1]);
-    FAKE(fake_ibverbs_polls)(70);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, read_many, pairs[i]), 0);
-    for (int i = 0; i < 2; i++)
-        pthread_join(threads[i], &failed[i]);
+    open_second(pairs[1], pairs[0]);
+    FAKE(fake_ibverbs_polls)(70); /* so that they sleep */
+    in_both(pairs, read_many, failed);
     assert_null(failed[0]);
     assert_null(failed[1]);
-    for (int i = 0; i < 2; i++) {
-        gpusys_qp_close(pairs[1][i].qp);
-        gpusys_mr_close(pairs[1][i].mr);
-        free(pairs[1][i].bytes);
-    }
+    close_second(pairs[1]);
     play_ends_close(pairs[0]);
+}
+
+/* A wait that a GID change does not end, but the port's going down. */
+static void *wait_for_the_end(void *context)
+{
+    struct play_end *ends = context;
+    struct gpusys_qp_completion completion;
+    return (void *)(intptr_t)gpusys_qp_wait(ends[0].qp, &completion, 1, NULL, play_soon());
+}
+
+static void both_see_an_event(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 20; round++) {
+        struct play_end pairs[2][2] = {{{.verbs = NULL}}};
+        void *results[2];
+        fake.reset();
+        play_ends_open(pairs[0], "fake0", "fake1", NULL);
+        open_second(pairs[1], pairs[0]);
+        fake.hold(1);
+        post_one(pairs[0], 1);
+        post_one(pairs[1], 1);
+        struct other other = {.act = PORT_DOWN, .ends = pairs[0]};
+        start(&other);
+        FAKE(fake_ibverbs_set_gid)("fake0", 1, 5, "127.0.0.77");
+        in_both(pairs, wait_for_the_end, results);
+        pthread_join(other.thread, NULL);
+        assert_int_equal((intptr_t)results[0], -ENETDOWN);
+        assert_int_equal((intptr_t)results[1], -ENETDOWN);
+        close_second(pairs[1]);
+        play_ends_close(pairs[0]);
+    }
 }
 
 static int clear(void **state)
@@ -354,7 +402,8 @@ int main(void)
         cmocka_unit_test_setup(the_device_is_removed, clear),
         cmocka_unit_test_setup(bytes_on_the_control_connection_are_left_alone, clear),
         cmocka_unit_test_setup(a_removed_device_that_stays_silent, clear),
-        cmocka_unit_test_setup(queue_pairs_of_one_port_in_threads, clear),
+        cmocka_unit_test_setup(both_move_bytes, clear),
+        cmocka_unit_test_setup(both_see_an_event, clear),
     };
     return cmocka_run_group_tests_name("queue pairs: waiting", tests, play_begin_all, play_end_all);
 }
