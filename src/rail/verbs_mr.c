@@ -90,8 +90,9 @@ static void explain_memory(uint64_t length, struct gpusys_error *error)
 static int refuse(const struct gpusys_pd *pd, int code, const void *address, uint64_t length,
                   struct gpusys_error *error)
 {
-    gpusys_error_set_errno(error, code, "%s: registering %llu bytes at %p", gs_device_name(pd->verbs),
-                           (unsigned long long)length, address);
+    gpusys_error_set_errno(error, code, "%s: registering %llu bytes", gs_device_name(pd->verbs),
+                           (unsigned long long)length);
+    gpusys_error_add_detail(error, "memory", "at %p", address);
     if (code == -ENOMEM)
         explain_memory(length, error);
     else if (code == -EFAULT)

@@ -102,9 +102,10 @@ static int fit_out(struct gs_verbs_rail *self, struct gpusys_error *error)
     int result = gpusys_qp_info(self->qp, &info);
     if (result)
         return gpusys_error_set_errno(error, result, "a verbs rail");
-    unsigned slots = info.depth / 4;
+    uint64_t slots = info.depth / 4, bounces = self->end->port.max_mr_bytes / GS_BOUNCE_BYTES;
+    slots = slots < bounces ? slots : bounces; /* their memory is one registration */
     self->op_bytes = info.max_message_bytes * (info.depth < 8 ? 1 : info.depth / 8);
-    self->n_slots = slots < 1 ? 1 : slots < GS_VERBS_SLOTS ? slots : GS_VERBS_SLOTS;
+    self->n_slots = slots < 1 ? 1 : slots < GS_VERBS_SLOTS ? (unsigned)slots : GS_VERBS_SLOTS;
     for (unsigned i = 0; i < self->n_slots; i++)
         self->free_slots[self->n_free++] = (uint16_t)(self->n_slots - 1 - i);
     result = make_bounce(self, error);

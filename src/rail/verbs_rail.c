@@ -185,10 +185,12 @@ static void part_done(struct gs_verbs_rail *self, unsigned slot, struct gs_slice
 }
 
 /* The next request of a slice: up to the end of the piece of the region that it is in. */
-static struct gpusys_qp_op op_of(const struct gs_verbs_slot *at, unsigned slot, const struct gs_keys *keys,
+static struct gpusys_qp_op op_of(const struct gs_verbs_rail *self, unsigned slot, const struct gs_keys *keys,
                                  const struct gs_key_entry *key, uint64_t within)
 {
+    const struct gs_verbs_slot *at = &self->slots[slot];
     uint64_t left = at->part_end - at->posted, most = keys->piece_bytes - within;
+    most = most < self->op_bytes ? most : self->op_bytes;
     return (struct gpusys_qp_op){.id = (uint64_t)slot << 1 | (left <= most),
                                  .local = at->address + (at->posted - at->part_at),
                                  .remote = key->base + within,
@@ -209,7 +211,7 @@ static void gather_slot(struct gs_verbs_rail *self, unsigned slot, const struct 
             return;
         }
         const struct gpusys_qp_op *op = &self->ops[self->n_ops++];
-        self->ops[self->n_ops - 1] = op_of(at, slot, keys, key, offset - piece * keys->piece_bytes);
+        self->ops[self->n_ops - 1] = op_of(self, slot, keys, key, offset - piece * keys->piece_bytes);
         at->posted += (uint32_t)op->length;
         at->slice->sent = at->slice->op == GPUSYS_OP_WRITE;
     }
@@ -246,8 +248,20 @@ static void advance(struct gs_verbs_rail *self)
         if (before && !self->fault)
             flush_ops(self);
     } while (self->n_ops < before && !self->fault && (self->n_waiting || self->n_ops));
-    if (self->channel.stream && gs_channel_has_output(&self->channel) && !self->fault)
-        self->fault = gs_verbs_listen(self);
+    if (self->channel.stream && gs_channel_has_output(&self->channel) && !self->fault) {
+        int result = gs_channel_flush(&self->channel, 0);
+        self->fault = result == -EAGAIN ? 0 : result;
+    }
+}
+
+/* Answers that are there, and what they let be posted. */
+static int take_answers(struct gs_verbs_rail *self)
+{
+    unsigned asked = self->n_asked;
+    int result = gs_verbs_listen(self);
+    if (!result && self->n_asked < asked)
+        advance(self);
+    return result ? result : self->fault;
 }
 
 static void verbs_post(struct gs_rail *rail, struct gs_slices *chain)
@@ -259,12 +273,15 @@ static void verbs_post(struct gs_rail *rail, struct gs_slices *chain)
         self->slots[slot].slice = slice;
         self->bytes_out += slice->length;
         int result = find_memory(self, slot);
-        if (result)
-            finish(self, slot, result, &self->ends);
+        if (result == -EFAULT || result == -EINVAL || result == -EMSGSIZE)
+            finish(self, slot, result, &self->ends); /* the caller's memory is none */
+        else if (result)
+            self->fault = result; /* the port is gone; the slice comes back with the others */
         else
             wait_last(self, slot);
     }
-    advance(self);
+    if (!self->fault)
+        advance(self);
 }
 
 /* ---- completions ---- */
@@ -313,7 +330,7 @@ static int look_at_control(struct gs_verbs_rail *self)
 {
     char byte;
     if (self->channel.stream)
-        return gs_verbs_listen(self);
+        return take_answers(self);
     ssize_t count = self->control < 0 ? -1 : recv(self->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (self->control < 0 || (count < 0 && (errno == EAGAIN || errno == EINTR)))
         return 0;
@@ -343,7 +360,7 @@ static int go_to_sleep(struct gs_verbs_rail *self, struct gs_slices *done)
 static int work(struct gs_verbs_rail *self, struct gs_slices *done)
 {
     int count = reap(self, done);
-    int result = count < 0 || !self->n_asked ? 0 : gs_verbs_listen(self);
+    int result = count < 0 || !self->n_asked ? 0 : take_answers(self);
     if (count < 0 || result)
         return count < 0 ? count : result;
     if (self->n_waiting || self->n_ops)

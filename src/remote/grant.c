@@ -130,6 +130,12 @@ void gs_verbs_grant_free(struct gs_verbs_grant *grant)
 
 /* ---- ports ---- */
 
+static uint32_t probe_bytes(const struct gs_verbs_grant *grant, unsigned port)
+{
+    uint64_t most = grant->ports->at[port].info.max_mr_bytes;
+    return most < PROBE_BYTES ? (uint32_t)most : PROBE_BYTES;
+}
+
 static int open_port(struct gs_verbs_grant *grant, unsigned port, struct gpusys_error *error)
 {
     if (grant->probes[port])
@@ -137,8 +143,8 @@ static int open_port(struct gs_verbs_grant *grant, unsigned port, struct gpusys_
     int result =
         grant->pds[port] ? 0 : gpusys_pd_open(&grant->pds[port], grant->ports->at[port].verbs, error);
     return result ? result
-                  : gpusys_mr_open(&grant->probes[port], grant->pds[port], grant->probe, PROBE_BYTES,
-                                   GPUSYS_MR_PEER_READ, error);
+                  : gpusys_mr_open(&grant->probes[port], grant->pds[port], grant->probe,
+                                   probe_bytes(grant, port), GPUSYS_MR_PEER_READ, error);
 }
 
 int gs_verbs_grant_port(struct gs_verbs_grant *grant, unsigned port, struct gpusys_pd **ret_pd,
@@ -152,7 +158,7 @@ int gs_verbs_grant_port(struct gs_verbs_grant *grant, unsigned port, struct gpus
     struct gpusys_mr_info info = {.size = sizeof info};
     gpusys_mr_info(grant->probes[port], &info);
     ret_probe->probe = (struct gs_key_entry){.base = info.address, .rkey = info.rkey};
-    ret_probe->probe_bytes = PROBE_BYTES;
+    ret_probe->probe_bytes = (uint32_t)info.length;
     *ret_pd = grant->pds[port];
     return 0;
 }
@@ -271,6 +277,16 @@ static char *memory_of(const struct keyed *keyed)
     return keyed->copy ? keyed->copy : keyed->map ? keyed->map : keyed->region->memory.map;
 }
 
+/* The words of the device, with the region in front of them. */
+static void name_region(const struct gs_region *region, struct gpusys_error *error)
+{
+    struct gpusys_error inner = *error;
+    gpusys_error_set(error, inner.code, "\"%s\": %.400s", region->name, inner.message);
+    memcpy(error->detail, inner.detail, sizeof error->detail);
+    memcpy(error->cause, inner.cause, sizeof error->cause);
+    memcpy(error->hint, inner.hint, sizeof error->hint);
+}
+
 static int register_pieces(struct gs_verbs_grant *grant, unsigned port, struct keyed *keyed,
                            struct gpusys_error *error)
 {
@@ -299,8 +315,10 @@ static int register_pieces(struct gs_verbs_grant *grant, unsigned port, struct k
         registration->n += !result;
         atomic_fetch_add(&grant->ports->keyed_bytes, result ? 0 : bytes);
     }
-    if (result)
+    if (result) {
+        name_region(keyed->region, error);
         drop_registration(grant, registration);
+    }
     return result;
 }
 

@@ -234,9 +234,16 @@ static enum gs_refusal refusal_of(int result)
                                : GS_REFUSED_LIMIT;
 }
 
+/* The client is told what and why; the numbers and what to do are for whoever runs this server. */
 static void decline(const struct verbs_job *self)
 {
     const struct gpusys_error *error = &self->error;
+    char detail[sizeof error->detail];
+    snprintf(detail, sizeof detail, "%s", error->detail);
+    for (char *at = detail; *at; at++)
+        *at = *at == '\n' ? ';' : *at == '\t' ? ' ' : *at;
+    if (error->hint[0] && self->conn->complaints < GS_COMPLAINTS_MAX)
+        gs_log(GPUSYS_LOG_WARN, "%s (%s); %s", error->message, detail, error->hint);
     gs_conn_decline(self->conn, self->serial, refusal_of(self->result), "%s%s%s", error->message,
                     error->cause[0] ? ": " : "", error->cause);
 }

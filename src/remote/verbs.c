@@ -28,6 +28,7 @@ static int open_all(struct gpusys_remote *remote, const char *local_address, str
 {
     struct gpusys_ports *ports;
     struct gpusys_error fault = {0}, all = {0};
+    unsigned n_problems = 0;
     int result = gpusys_ports_new(&ports, local_address, NULL, error);
     if (result)
         return result;
@@ -37,10 +38,13 @@ static int open_all(struct gpusys_remote *remote, const char *local_address, str
         char name[96];
         gpusys_ports_port(ports, i, &info);
         snprintf(name, sizeof name, info.port ? "%s:%u" : "%s", info.device, info.port);
-        if (info.problem[0])
-            gpusys_error_add_detail(&all, name, "%s", info.problem);
-        else if (open_end(remote, name, local_address, &fault))
-            gpusys_error_add_detail(&all, name, "%s", fault.message);
+        const char *problem = info.problem[0]                                 ? info.problem
+                              : open_end(remote, name, local_address, &fault) ? fault.message
+                                                                              : NULL;
+        if (problem && n_problems++ == 0)
+            gpusys_error_set(&all, -ENETDOWN, "no RDMA port can be used: %s: %s", name, problem);
+        else if (problem)
+            gpusys_error_add_detail(&all, name, "%s", problem);
     }
     gpusys_ports_free(ports);
     gpusys_error_set_hint(&all, "gpusys rails and gpusys doctor say more");

@@ -152,7 +152,7 @@ static void memory_that_cannot_be_pinned(void **state)
     assert_ptr_not_equal(hole, MAP_FAILED);
     munmap(hole, LENGTH);
     assert_int_equal(open_mr(&mr, hole, LENGTH, GPUSYS_MR_LANDING, &error), -EFAULT);
-    assert_says(&error, -EFAULT, "fake0: registering 8192 bytes at");
+    assert_says(&error, -EFAULT, "fake0: registering 8192 bytes: ");
     assert_non_null(strstr(error.cause, "cannot be pinned"));
 }
 

@@ -215,7 +215,7 @@ static void test_more_rails_than_domains(void **state)
     assert_says(&meeting.client.error, -ECONNREFUSED, "the server refused this client");
     play_client_end(&meeting.client);
     assert_int_equal(play_server_end(&meeting.server), -ENODEV);
-    assert_says(&meeting.server.error, -ENODEV, "asked for 2 rails, here are 1 domains");
+    assert_says(&meeting.server.error, -ENODEV, "asked for 2 rails, here are 1 RDMA ports");
     domains_close(&domains);
     assert_nothing_is_left();
 }

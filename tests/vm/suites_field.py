@@ -13,6 +13,7 @@ MODEL, EXPERTS, OUT = "/tmp/field/llama", "/tmp/field-experts", "/tmp/field-out"
 STRIDE, RECORDS, LAYERS = 4100, 5, 3
 TCP, VERBS = 0, 1
 STOP = b"\xFF" * 8
+CACHE_MAGIC = 0x5041474500000002
 
 
 def safetensors(tensors):
@@ -245,11 +246,56 @@ def field_bytes_tcp(lab):
     talk.send(STOP)
     talk.ended()
     stopped(server)
+    shards = make_model(one, 5000)
+    files = [one.get(f"{MODEL}/{shard}") for shard in shards]
+    server = start_server(one, "--dialect", "weights", MODEL)
+    talk = Talk(two, one.address(0), 10)
+    talk.send(struct.pack("<I", len(MODEL)) + MODEL.encode())
+    equal(json.loads(talk.take(talk.number()))["shard_lens"], [len(content) for content in files], "the manifest")
+    asked = ((0, 0, 0), (1, 2, 4000), (0, len(files[0]) - 1, 1), (2, 0, 1), (0, len(files[0]), 1))
+    talk.send(bytes([TCP]) + b"".join(struct.pack("<IQI", *one_asked) for one_asked in asked))
+    for shard, offset, length in asked[:3]:
+        check(talk.take(1 + length) == b"\0" + files[shard][offset:offset + length], f"{length} bytes of {shard}")
+    equal(talk.take(2), b"\1\1", "the status of what is not there")
+    talk.send(struct.pack("<IQI", 0xFFFFFFFF, 0, 0))
+    talk.ended()
+    stopped(server)
+
+
+@suite("two-hosts", limit=30, programs=["gpusys"])
+def field_bytes_cache(lab):
+    """The rail handshake with a cache peer, byte by byte: one arena with a key for each rail; what is refused."""
+    one, two = lab.hosts
+    server = start_server(one, "--dialect", "cache", "--max-arena", "8M")
+    talk = Talk(two, one.address(0), 20)
+    talk.send(struct.pack("<QBQQ", CACHE_MAGIC, 1, MIB, 0) + bytes([2]))
+    equal(talk.take(1), b"\2", "the server's count")
+    rails = [struct.unpack("<II16sQI", talk.take(36)) for _ in range(2)]
+    shown = one.ok("rdma resource show mr")
+    for rail, (_, _, gid, _, key) in enumerate(rails):
+        equal(gid, mapped(one.address(rail)), f"the GID of rail {rail}")
+        check(re.search(rf"dev rxe{rail} .*rkey {key:#x} .*mrlen {MIB} ", shown), f"the arena on rail {rail}: {shown}")
+    equal(rails[0][3], rails[1][3], "the arena's address on both rails")
+    talk.send(b"\2" + b"".join(struct.pack("<II", 0x100 + rail, 7) + mapped(two.address(rail)) for rail in range(2)))
+    equal(talk.take(1), b"\0", "the ack")
+    talk.close()
+    wait_freed(one)
+    for number, (magic, kind, arena, blob) in enumerate(((CACHE_MAGIC - 1, 1, MIB, 0), (CACHE_MAGIC, 2, MIB, 0),
+                                                         (CACHE_MAGIC, 0, 0, 0), (CACHE_MAGIC, 1, MIB, 4096),
+                                                         (CACHE_MAGIC, 1, 1 << 43, 0)), 21):
+        talk = Talk(two, one.address(0), number)
+        talk.send(struct.pack("<QBQQ", magic, kind, arena, blob))
+        talk.ended()
+    log = stopped(server)
+    equal(len(re.findall(r"warning: \S+ is refused: ", log)), 5, "refusals in the server's log")
+    for part in ("retired", "RAW", "4096"):
+        contains(log, part, "the server's log")
+    wait_freed(one)
 
 
 @suite("two-hosts", limit=30, programs=["gpusys"])
 def field_bytes_verbs(lab):
-    """The rail handshake with a weight peer and a cache peer, byte by byte, and what a server does with nonsense."""
+    """The rail handshake with a weight peer, byte by byte, and what a server does with nonsense."""
     one, two = lab.hosts
     shards = make_model(one)
     server = start_server(one, "--dialect", "weights", MODEL)

@@ -20,7 +20,8 @@ def tcp_pull(lab):
     contains(server.wait_for("\n"), "ready at ", "the server's first line")
     for rail in range(2):
         out = f"/tmp/tcp-pulled-{rail}"
-        said = two.ok(["gpusys", "pull", f"{one.address(rail)}:7471", "-o", out], timeout=20)
+        said = two.ok(["gpusys", "pull", f"{one.address(rail)}:7471", "-o", out, "--require", "tcp"],
+                      timeout=20)
         contains(said, "over tcp, verified", "what pull says")
         equal(checksums(two, f"{out}/tcp-served"), checksums(one, SERVED), f"the tree pulled over rail {rail}")
         two.ok(["rm", "-r", out])
