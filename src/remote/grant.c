@@ -319,7 +319,7 @@ static int register_pieces(struct gs_verbs_grant *grant, unsigned port, struct k
         name_region(keyed->region, error);
         drop_registration(grant, registration);
     }
-    return result;
+    return result == -EIO ? -ENODEV : result; /* what the device says, not the disk */
 }
 
 /* What a kernel answers that cannot pin the page cache for a device. */

@@ -258,9 +258,13 @@ static void free_job(struct verbs_job *self)
     free(self);
 }
 
+/* What could not be done because the port is gone can be done on another: that is the end of the rail only. */
 static void reply(struct verbs_job *self, int (*answer)(struct verbs_job *self))
 {
-    if (self->result)
+    if (self->result == -ENODEV && self->conn->qp) {
+        gs_conn_complain(self->conn, "a rail ended: %s", self->error.message);
+        gs_conn_close(self->conn);
+    } else if (self->result)
         decline(self);
     else if (answer(self))
         gs_conn_close(self->conn);

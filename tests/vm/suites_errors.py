@@ -132,7 +132,8 @@ def errors_memlock(lab):
     stopped(server)
     server = serve_tree(one, user=1000, limit="ulimit -l 512 && ")
     falls_back(two, server)
-    insists(two, server, 1, "errors-tree/file-1: the peer cannot register it for RDMA", "limit on locked memory at the peer",
+    insists(two, server, 1, "errors-tree/file-1: the peer cannot register it for RDMA",
+            "limit on locked memory at the peer",
             NAMES_HINT + "raise memlock for the server, or pull with --require tcp")
     log = stopped(server)
     for part in ("registering 1048576 bytes", "limit 524288 bytes", "ulimit -l unlimited"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The field's dialects over two real rails: our servers with our clients, and with a client that only knows the bytes."""
+"""The field's dialects over two real rails: our servers with our clients, and with one that only knows the bytes."""
 import ipaddress
 import json
 import os
@@ -312,14 +312,14 @@ def field_bytes_verbs(lab):
         equal(gid, mapped(one.address(rail)), f"the GID of rail {rail}")
         shown = one.ok("rdma resource show mr")
         for base, key in regions:
-            check(base and re.search(rf"dev rxe{rail} .*rkey {key:#x} ", shown), f"key {key:#x} of rail {rail}: {shown}")
+            check(base and re.search(rf"dev rxe{rail} .*rkey {key:#x} ", shown), f"key {key:#x}, rail {rail}: {shown}")
         contains(one.ok("rdma resource show qp"), f"link rxe{rail}/1 lqpn {qpn} ", "the server's queue pairs")
     ours = [struct.pack("<II", 0x100 + rail, 7) + mapped(two.address(rail)) for rail in range(2)]
     talk.send(b"\2" + b"".join(ours))
     equal(talk.take(1), b"\0", "the ack")
     shown = one.ok("rdma resource show qp")
     for rail, (qpn, *_) in enumerate(rails):
-        check(re.search(rf"link rxe{rail}/1 lqpn {qpn} rqpn {0x100 + rail} .*state RTS", shown), f"rail {rail}: {shown}")
+        check(re.search(rf"link rxe{rail}/1 lqpn {qpn} rqpn {0x100 + rail} .*state RTS", shown), f"{rail}: {shown}")
     talk.close()
     wait_freed(one)
     asked = struct.pack("<I", 5) + b"llama"

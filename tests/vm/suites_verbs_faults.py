@@ -62,7 +62,7 @@ def verbs_cut(lab):
 def verbs_back(lab):
     """A cable pulled at the far end: silence ends the rail, and it is used again once the cable is back."""
     one, two = lab.hosts
-    server = begin(lab, 40, "16mbit")
+    server = begin(lab, 32, "16mbit")
     pulling = two.start(pull_command(server, OUT))
     wait_packets(pulling, two, 1, 100)
     one.plug(1, False)
@@ -85,7 +85,7 @@ def verbs_back(lab):
 def verbs_all_cut(lab):
     """Both cables cut: the pull fails in its time, says what became of each rail, and can be resumed."""
     one, two = lab.hosts
-    server = begin(lab, 32, "16mbit")
+    server = begin(lab, 24, "16mbit")
     pulling = two.start(pull_command(server, OUT, timeout="2s"))
     in_its_middle(two, pulling)
     for rail in range(2):
@@ -105,7 +105,7 @@ def verbs_all_cut(lab):
 def verbs_killed(lab):
     """kill -9 of the server, then of the client, in the middle: the kernels keep nothing, and a pull resumes."""
     one, two = lab.hosts
-    server = begin(lab, 32, "16mbit")
+    server = begin(lab, 24, "16mbit")
     pulling = two.start(pull_command(server, OUT, timeout="5s"))
     in_its_middle(two, pulling)
     equal(server.kill().status, -signal.SIGKILL, "how the server ended")
@@ -129,7 +129,7 @@ def verbs_killed(lab):
 def verbs_frozen(lab):
     """A host that stands still, its cables in place: the pull fails in its time and can be resumed."""
     one, two = lab.hosts
-    server = begin(lab, 32, "16mbit")
+    server = begin(lab, 24, "16mbit")
     pulling = two.start(pull_command(server, OUT, timeout="1s"))
     in_its_middle(two, pulling)
     one.freeze()
