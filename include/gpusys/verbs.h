@@ -16,7 +16,7 @@
  * raw bytes, queue pair and packet numbers 24 bits, MTUs bytes.
  *
  * Threads: a queue pair belongs to one thread at a time. Ports, domains and memory may be used by several at
- * once, but not while they are being closed. gpusys_verbs_event belongs to one thread.
+ * once, but not while they are being closed; an event is given to whoever takes it first.
  *
  * fork: loading the library calls ibv_fork_init, unless the process has done so already or the kernel copies
  * registered pages at fork by itself (since 5.12). A child must not touch the parent's objects, and must not

@@ -18,6 +18,7 @@
 #include <string.h>
 
 enum {
+    SAFE_PACKETS = 64, /* of one message, where nobody says that the peer's MTU is not larger */
     TRIES = 3,
     SMALLEST_MTU = 256,
     INVALID_REQUEST = 9, /* IBV_WC_REM_INV_REQ_ERR: a write in pieces of another size than the peer expects */
@@ -176,7 +177,8 @@ static int give_up(const struct probe *probe, const uint32_t *tried, unsigned n_
 /*
  * A peer whose MTU is larger than ours answered, in fewer packets than we counted, and from now on our numbers are
  * ahead of its: a second read shows that. Then both start over where the peer is, and everything is sent in messages
- * of one packet, which both sides count alike.
+ * of one packet, which both sides count alike. Some devices find together again by themselves, after messages of up to
+ * a hundred packets and more but not after longer ones: where it passes, messages are kept shorter than that.
  */
 static int stay_in_step(struct probe *probe, struct gpusys_error *error)
 {
@@ -184,6 +186,8 @@ static int stay_in_step(struct probe *probe, struct gpusys_error *error)
     char name[GS_RAIL_TEXT];
     uint64_t length = probe->length;
     uint32_t counted = 0;
+    if (probe->own_mtu >= larger[0])
+        return 0;
     probe->length = probe->own_mtu < length ? probe->own_mtu : length;
     int result = request(probe, GPUSYS_QP_READ, error);
     for (size_t i = 0; i < sizeof larger / sizeof larger[0] && result > 0; i++) {
@@ -201,6 +205,11 @@ static int stay_in_step(struct probe *probe, struct gpusys_error *error)
                    "%s: the peer's MTU is %u and ours %u: messages of at most %u bytes, which is slow",
                    gs_railset_name(probe->set, probe->at, name), larger[i], probe->own_mtu, probe->own_mtu);
     }
+    struct gpusys_qp_info info = {.size = sizeof info};
+    if (result == 0)
+        result = gpusys_qp_info(probe->qp, &info);
+    if (result == 0 && info.max_message_bytes > SAFE_PACKETS * probe->own_mtu)
+        result = gpusys_qp_limit(probe->qp, SAFE_PACKETS * probe->own_mtu);
     if (result <= 0)
         return result;
     gpusys_error_set(error, -EPROTO, "one read of %llu bytes arrives, and none after it: our MTU is %u",

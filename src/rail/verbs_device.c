@@ -15,6 +15,7 @@
 struct watched {
     struct gpusys_verbs verbs; /* first */
     pthread_mutex_t lock;      /* over verbs.info, gid and port_attributes: an event changes them */
+    pthread_mutex_t events;    /* over the taking of one */
     bool is_gone_reported;
     char netdev[16]; /* that was asked for: GIDs of this interface are meant. Empty: any */
 };
@@ -99,6 +100,7 @@ static struct watched *watched_new(const struct gs_ibv *ibv, const struct gs_por
         snprintf(watched->netdev, sizeof watched->netdev, "%.15s", netdev);
     atomic_init(&verbs->health, gs_port_is_up(port->info.state) ? 0 : -ENETDOWN);
     pthread_mutex_init(&watched->lock, NULL);
+    pthread_mutex_init(&watched->events, NULL);
     return watched;
 }
 
@@ -163,6 +165,7 @@ void gpusys_verbs_close(struct gpusys_verbs *verbs)
         gs_log(GPUSYS_LOG_WARN, "%s: the device is still in use: %s", verbs->info.device,
                strerrordesc_np(-gs_ibv_errno(result)));
     pthread_mutex_destroy(&watched->lock);
+    pthread_mutex_destroy(&watched->events);
     free(watched);
 }
 
@@ -294,9 +297,9 @@ static int device_gone(struct watched *watched, int error, struct gpusys_verbs_e
     return 1;
 }
 
-int gpusys_verbs_event(struct gpusys_verbs *verbs, struct gpusys_verbs_event *ret_event)
+static int next_event(struct watched *watched, struct gpusys_verbs_event *ret_event)
 {
-    struct watched *watched = watched_of(verbs);
+    struct gpusys_verbs *verbs = &watched->verbs;
     const struct gs_ibv *ibv = verbs->ibv;
     struct ibv_async_event foreign;
     do {
@@ -318,4 +321,14 @@ int gpusys_verbs_event(struct gpusys_verbs *verbs, struct gpusys_verbs_event *re
     gs_log(GPUSYS_LOG_INFO, "%s port %u: %s", verbs->info.device, verbs->port, event.text);
     *ret_event = event;
     return 1;
+}
+
+/* Queue pairs of one port may wait in several threads, and each looks for events. */
+int gpusys_verbs_event(struct gpusys_verbs *verbs, struct gpusys_verbs_event *ret_event)
+{
+    struct watched *watched = watched_of(verbs);
+    pthread_mutex_lock(&watched->events);
+    int count = next_event(watched, ret_event);
+    pthread_mutex_unlock(&watched->events);
+    return count;
 }

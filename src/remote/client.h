@@ -109,8 +109,8 @@ struct gpusys_remote {
     int64_t timer_at;
     struct gs_shm_rail *shm; /* lanes[0]'s, when that is one */
     struct gs_lane lanes[GS_RAILS_MAX];
-    unsigned n_lanes;
-    bool is_silent; /* adopted: nothing but its end comes from the control stream */
+    unsigned n_lanes, next_lane; /* next_lane: whose turn it is to be given work */
+    bool is_silent;              /* adopted: nothing but its end comes from the control stream */
 
     /* verbs (remote/verbs.c) */
     struct gs_verbs_end *ends[GS_RAILS_MAX];

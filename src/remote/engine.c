@@ -16,6 +16,7 @@
 
 enum {
     CHAIN_BYTES = 4 * 1024 * 1024, /* given to a lane at once, about */
+    SHARE_BYTES = 512 * 1024,      /* where there are several */
     FAILURES_MAX = 3, /* for each lane there is: when all die together, a slice may meet every one of them */
     EVENTS_AT_ONCE = 16,
     BULK_BYTES = 256 * 1024, /* from here on a slice is part of a long transfer */
@@ -327,25 +328,22 @@ static struct gs_slice *cut(struct gpusys_remote *remote, uint64_t slice_bytes)
     return slice;
 }
 
-static void feed(struct gpusys_remote *remote, struct gs_lane *lane)
+/* Give the lane a chain of what is next, if it has room. False: it took nothing. */
+static bool feed(struct gpusys_remote *remote, struct gs_lane *lane, uint64_t chain_bytes)
 {
-    uint64_t slice_bytes = remote->slice_bytes;
-    unsigned room;
-    while (lane->rail && (room = lane->ops->room(lane->rail)) > 0) {
-        struct gs_slices chain = {0};
-        uint64_t bytes = 0;
-        while (room > 0 && bytes < CHAIN_BYTES) {
-            struct gs_slice *slice = gs_slices_pop(&remote->again);
-            if (!slice && !(slice = cut(remote, slice_bytes)))
-                break;
-            gs_slices_push(&chain, slice);
-            bytes += slice->length;
-            room--;
-        }
-        if (!chain.first)
-            return;
-        lane->ops->post(lane->rail, &chain);
+    unsigned room = lane->rail ? lane->ops->room(lane->rail) : 0;
+    struct gs_slices chain = {0};
+    for (uint64_t bytes = 0; room > 0 && bytes < chain_bytes; room--) {
+        struct gs_slice *slice = gs_slices_pop(&remote->again);
+        if (!slice && !(slice = cut(remote, remote->slice_bytes)))
+            break;
+        gs_slices_push(&chain, slice);
+        bytes += slice->length;
     }
+    if (!chain.first)
+        return false;
+    lane->ops->post(lane->rail, &chain);
+    return true;
 }
 
 /* ---- deadlines ---- */
@@ -487,13 +485,20 @@ static void watch_all(struct gpusys_remote *remote)
     }
 }
 
-/* The control stream first: what it brings may give the lanes something to do. */
+/*
+ * The control stream first: what it brings may give the lanes something to do. Then the lanes in turn, each a share
+ * at a time, so that little work is spread as well as much.
+ */
 static void feed_all(struct gpusys_remote *remote)
 {
+    uint64_t chain_bytes = remote->n_lanes > 1 ? SHARE_BYTES : CHAIN_BYTES;
     if (gs_channel_has_output(&remote->channel))
         gs_control_progress(remote);
-    for (unsigned i = 0; i < remote->n_lanes && (remote->cutting || remote->again.first); i++)
-        feed(remote, &remote->lanes[i]);
+    for (unsigned refused = 0; refused < remote->n_lanes && (remote->cutting || remote->again.first);) {
+        struct gs_lane *lane = &remote->lanes[remote->next_lane];
+        remote->next_lane = remote->next_lane + 1 < remote->n_lanes ? remote->next_lane + 1 : 0;
+        refused = feed(remote, lane, chain_bytes) ? 0 : refused + 1;
+    }
     watch_all(remote);
 }
 
