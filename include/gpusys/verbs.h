@@ -302,9 +302,9 @@ struct gpusys_qp_info {
     uint32_t reads_out, reads_in; /* in use */
     uint32_t depth, inline_bytes; /* as the device gave them */
     uint32_t uses_grh;
-    uint32_t outstanding;       /* requests under way */
-    int32_t dead;               /* 0, or the negative errno that ended it */
-    uint64_t max_message_bytes; /* longer operations are split */
+    uint32_t outstanding;                     /* requests under way */
+    int32_t dead;                             /* 0, or the negative errno that ended it */
+    uint64_t max_read_bytes, max_write_bytes; /* of one message: longer operations are split */
 };
 GPUSYS_API int gpusys_qp_info(const struct gpusys_qp *qp, struct gpusys_qp_info *ret_info);
 
@@ -328,9 +328,9 @@ GPUSYS_API int gpusys_qp_reconnect(struct gpusys_qp *qp, uint32_t mtu_bytes, uin
 
 /*
  * Send nothing longer than this in one message, 1 byte … the device's own limit (-EINVAL): against a peer whose MTU
- * is larger than ours, where only what fits into one packet is counted alike by both sides.
+ * is, or may be, larger than ours, where only what fits into one packet is counted alike by both sides.
  */
-GPUSYS_API int gpusys_qp_limit(struct gpusys_qp *qp, uint64_t message_bytes);
+GPUSYS_API int gpusys_qp_limit(struct gpusys_qp *qp, uint64_t read_bytes, uint64_t write_bytes);
 
 enum gpusys_qp_op_kind {
     GPUSYS_QP_READ = 0,  /* peer → us */

@@ -178,7 +178,8 @@ static int give_up(const struct probe *probe, const uint32_t *tried, unsigned n_
  * A peer whose MTU is larger than ours answered, in fewer packets than we counted, and from now on our numbers are
  * ahead of its: a second read shows that. Then both start over where the peer is, and everything is sent in messages
  * of one packet, which both sides count alike. Some devices find together again by themselves, after messages of up to
- * a hundred packets and more but not after longer ones: where it passes, messages are kept shorter than that.
+ * a hundred packets and more but not after longer ones: where it passes, reads are kept shorter than that, and writes
+ * to one packet, for they would be refused, and end the peer's queue pair.
  */
 static int stay_in_step(struct probe *probe, struct gpusys_error *error)
 {
@@ -197,7 +198,7 @@ static int stay_in_step(struct probe *probe, struct gpusys_error *error)
         result = start_again(probe, probe->own_mtu, packets - counted, error);
         counted = packets;
         if (!result)
-            result = gpusys_qp_limit(probe->qp, probe->own_mtu);
+            result = gpusys_qp_limit(probe->qp, probe->own_mtu, probe->own_mtu);
         if (!result)
             result = request(probe, GPUSYS_QP_READ, error);
         if (!result)
@@ -208,8 +209,8 @@ static int stay_in_step(struct probe *probe, struct gpusys_error *error)
     struct gpusys_qp_info info = {.size = sizeof info};
     if (result == 0)
         result = gpusys_qp_info(probe->qp, &info);
-    if (result == 0 && info.max_message_bytes > SAFE_PACKETS * probe->own_mtu)
-        result = gpusys_qp_limit(probe->qp, SAFE_PACKETS * probe->own_mtu);
+    if (result == 0 && info.max_read_bytes > SAFE_PACKETS * probe->own_mtu)
+        result = gpusys_qp_limit(probe->qp, SAFE_PACKETS * probe->own_mtu, probe->own_mtu);
     if (result <= 0)
         return result;
     gpusys_error_set(error, -EPROTO, "one read of %llu bytes arrives, and none after it: our MTU is %u",

@@ -159,8 +159,9 @@ struct gpusys_qp {
     int32_t dead;   /* why nothing more can be posted; 0: it can, once connected */
     int32_t broken; /* why nothing more will come out; 0: it will */
     bool is_connected;
-    bool has_failed; /* `failed` is a completion to be given after those before it */
-    uint64_t max_message_bytes, ordinary_bytes; /* ordinary: nothing special about 1 to so many bytes */
+    bool has_failed;                          /* `failed` is a completion to be given after those before it */
+    uint64_t max_read_bytes, max_write_bytes; /* of one message */
+    uint64_t ordinary_bytes;                  /* nothing special about 1 to so many bytes */
     struct ibv_qp *qp;
     struct ibv_cq *cq;
     struct gpusys_verbs *verbs;

@@ -177,9 +177,9 @@ int gpusys_qp_reconnect(struct gpusys_qp *qp, uint32_t mtu_bytes, uint32_t packe
     return no(error);
 }
 
-int gpusys_qp_limit(struct gpusys_qp *qp, uint64_t message_bytes)
+int gpusys_qp_limit(struct gpusys_qp *qp, uint64_t read_bytes, uint64_t write_bytes)
 {
-    (void)qp, (void)message_bytes;
+    (void)qp, (void)read_bytes, (void)write_bytes;
     return -EOPNOTSUPP;
 }
 

@@ -104,7 +104,9 @@ static int fit_out(struct gs_verbs_rail *self, struct gpusys_error *error)
         return gpusys_error_set_errno(error, result, "a verbs rail");
     uint64_t slots = info.depth / 4, bounces = self->end->port.max_mr_bytes / GS_BOUNCE_BYTES;
     slots = slots < bounces ? slots : bounces; /* their memory is one registration */
-    self->op_bytes = info.max_message_bytes * (info.depth < 8 ? 1 : info.depth / 8);
+    uint64_t most = info.depth < 8 ? 1 : info.depth / 8;
+    self->read_bytes = most * info.max_read_bytes;
+    self->write_bytes = most * info.max_write_bytes;
     self->n_slots = slots < 1 ? 1 : slots < GS_VERBS_SLOTS ? (unsigned)slots : GS_VERBS_SLOTS;
     for (unsigned i = 0; i < self->n_slots; i++)
         self->free_slots[self->n_free++] = (uint16_t)(self->n_slots - 1 - i);

@@ -51,7 +51,8 @@ struct gs_verbs_rail {
     struct gs_verbs_slot slots[GS_VERBS_SLOTS];
     uint16_t free_slots[GS_VERBS_SLOTS];
     unsigned n_free, n_slots;
-    uint64_t op_bytes; /* the longest request: what the queue pair splits into an eighth of its depth */
+    uint64_t read_bytes,
+        write_bytes; /* the longest requests: an eighth of the queue pair's depth when split */
     uint16_t waiting[GS_VERBS_SLOTS]; /* slots with bytes that are not posted yet, a ring in their order */
     unsigned waiting_at, n_waiting;
     uint64_t bytes_out;    /* under way */

@@ -29,11 +29,17 @@ uint32_t gpusys_qp_room(const struct gpusys_qp *qp)
 
 /* ---- posting ---- */
 
+/* The longest message. */
+static inline uint64_t most_of(const struct gpusys_qp *qp, const struct gpusys_qp_op *op)
+{
+    return op->kind == GPUSYS_QP_WRITE ? qp->max_write_bytes : qp->max_read_bytes;
+}
+
 /* Lengths that want something: 0, those worth a completion of their own. False: longer than one message. */
 static bool fill_special(const struct gpusys_qp *qp, struct ibv_send_wr *wr, const struct gpusys_qp_op *op)
 {
     bool is_write = op->kind == GPUSYS_QP_WRITE;
-    if (op->length > qp->max_message_bytes)
+    if (op->length > most_of(qp, op))
         return false;
     wr->num_sge = op->length > 0; /* devices take an empty piece for one of 2 GiB */
     wr->opcode = is_write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
@@ -138,7 +144,7 @@ static void give_nothing(struct gpusys_qp *qp, uint64_t first)
 static uint32_t fill_pieces(struct gpusys_qp *qp, const struct gpusys_qp_op *op, uint64_t at)
 {
     struct gpusys_qp_op piece = *op;
-    uint64_t most = qp->max_message_bytes;
+    uint64_t most = most_of(qp, op);
     uint32_t n = 0;
     for (; n < GS_QP_CHAIN && at < op->length; n++, at += most) {
         piece.local = op->local + at;
@@ -166,7 +172,7 @@ static int post_pieces(struct gpusys_qp *qp, const struct gpusys_qp_op *op)
             return qp->dead;
         }
         qp->tail += n;
-        at += n * qp->max_message_bytes;
+        at += n * most_of(qp, op);
     }
     return 0;
 }
@@ -174,7 +180,7 @@ static int post_pieces(struct gpusys_qp *qp, const struct gpusys_qp_op *op)
 /* 1, or 0 when there is no room for it now. */
 static int post_long(struct gpusys_qp *qp, const struct gpusys_qp_op *op, uint32_t room)
 {
-    uint64_t pieces = (op->length - 1) / qp->max_message_bytes + 1;
+    uint64_t pieces = (op->length - 1) / most_of(qp, op) + 1;
     if (pieces > qp->depth)
         return -EMSGSIZE;
     return pieces > room ? 0 : post_pieces(qp, op) ?: 1;

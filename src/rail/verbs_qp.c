@@ -211,7 +211,7 @@ int gpusys_qp_open(struct gpusys_qp **ret_qp, struct gpusys_pd *pd, const struct
                                       options.depth);
     qp->verbs = pd->verbs;
     qp->info = info;
-    gpusys_qp_limit(qp, info.max_message_bytes);
+    gpusys_qp_limit(qp, info.max_message_bytes, info.max_message_bytes);
     result = make(qp, pd, error);
     if (result) {
         gpusys_qp_close(qp);
@@ -221,12 +221,15 @@ int gpusys_qp_open(struct gpusys_qp **ret_qp, struct gpusys_pd *pd, const struct
     return 0;
 }
 
-int gpusys_qp_limit(struct gpusys_qp *qp, uint64_t message_bytes)
+int gpusys_qp_limit(struct gpusys_qp *qp, uint64_t read_bytes, uint64_t write_bytes)
 {
-    if (message_bytes == 0 || message_bytes > qp->info.max_message_bytes)
+    uint64_t most = qp->info.max_message_bytes;
+    if (read_bytes == 0 || read_bytes > most || write_bytes == 0 || write_bytes > most)
         return -EINVAL;
-    qp->max_message_bytes = message_bytes;
-    qp->ordinary_bytes = message_bytes < GS_QP_SIGNAL_BYTES ? message_bytes : GS_QP_SIGNAL_BYTES - 1;
+    qp->max_read_bytes = read_bytes;
+    qp->max_write_bytes = write_bytes;
+    uint64_t least = read_bytes < write_bytes ? read_bytes : write_bytes;
+    qp->ordinary_bytes = least < GS_QP_SIGNAL_BYTES ? least : GS_QP_SIGNAL_BYTES - 1;
     return 0;
 }
 
@@ -249,7 +252,8 @@ int gpusys_qp_info(const struct gpusys_qp *qp, struct gpusys_qp_info *ret_info)
                                   .uses_grh = qp->uses_grh,
                                   .outstanding = (uint32_t)(qp->tail - qp->head),
                                   .dead = qp->dead ? qp->dead : qp->broken,
-                                  .max_message_bytes = qp->max_message_bytes};
+                                  .max_read_bytes = qp->max_read_bytes,
+                                  .max_write_bytes = qp->max_write_bytes};
     return gs_info_give(ret_info, &info, sizeof info);
 }
 

@@ -189,15 +189,17 @@ static struct gpusys_qp_op op_of(const struct gs_verbs_rail *self, unsigned slot
                                  const struct gs_key_entry *key, uint64_t within)
 {
     const struct gs_verbs_slot *at = &self->slots[slot];
-    uint64_t left = at->part_end - at->posted, most = keys->piece_bytes - within;
-    most = most < self->op_bytes ? most : self->op_bytes;
+    bool is_write = at->slice->op == GPUSYS_OP_WRITE;
+    uint64_t left = at->part_end - at->posted, most = keys->piece_bytes - within,
+             limit = is_write ? self->write_bytes : self->read_bytes;
+    most = most < limit ? most : limit;
     return (struct gpusys_qp_op){.id = (uint64_t)slot << 1 | (left <= most),
                                  .local = at->address + (at->posted - at->part_at),
                                  .remote = key->base + within,
                                  .length = left <= most ? left : most,
                                  .lkey = at->lkey,
                                  .rkey = key->rkey,
-                                 .kind = at->slice->op == GPUSYS_OP_WRITE ? GPUSYS_QP_WRITE : GPUSYS_QP_READ};
+                                 .kind = is_write ? GPUSYS_QP_WRITE : GPUSYS_QP_READ};
 }
 
 static void gather_slot(struct gs_verbs_rail *self, unsigned slot, const struct gs_keys *keys)

@@ -364,7 +364,8 @@ static void check_larger_mtu(enum gpusys_dialect dialect, uint32_t server_mtu)
         fail_msg("1024 against %u: %s", server_mtu, meeting.client.error.message);
     assert_logged("messages of at most 1024 bytes");
     assert_int_equal(gpusys_qp_info(gpusys_railset_rail(meeting.client.set, 0)->qp, &info), 0);
-    assert_int_equal(info.max_message_bytes, 1024);
+    assert_int_equal(info.max_read_bytes, 1024);
+    assert_int_equal(info.max_write_bytes, 1024);
     check_reads(&meeting, 0, dialect == GPUSYS_DIALECT_READ_ONLY ? PLAY_REGIONS : 1);
     if (dialect == GPUSYS_DIALECT_READ_WRITE)
         check_writes(&meeting, 0);
