@@ -8,9 +8,9 @@
  */
 #include "rail/railset.h"
 
+#include "base/gid.h"
 #include "base/log.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <gpusys/deadline.h>
 #include <stdio.h>
@@ -131,23 +131,15 @@ static int start_again(struct probe *probe, uint32_t mtu, uint32_t packets, stru
     return gpusys_qp_reconnect(probe->qp, mtu, packets, error);
 }
 
-static void gid_text(char *text, size_t size, const uint8_t gid[16])
-{
-    static const uint8_t mapped[12] = {[10] = 0xFF, [11] = 0xFF};
-    bool is_ipv4 = memcmp(gid, mapped, sizeof mapped) == 0;
-    if (!inet_ntop(is_ipv4 ? AF_INET : AF_INET6, is_ipv4 ? gid + 12 : gid, text, (socklen_t)size))
-        text[0] = 0;
-}
-
 /* What both ways of failing have in common. */
 static int fail(const struct probe *probe, const char *remote, struct gpusys_error *error)
 {
     const struct gpusys_qp_completion *last = &probe->completion;
     struct gpusys_qp_info info = {.size = sizeof info};
-    char ours[INET6_ADDRSTRLEN] = "", theirs[INET6_ADDRSTRLEN] = "";
+    char ours[GS_GID_TEXT_BYTES] = "", theirs[GS_GID_TEXT_BYTES] = "";
     if (gpusys_qp_info(probe->qp, &info) == 0) {
-        gid_text(ours, sizeof ours, info.local.gid);
-        gid_text(theirs, sizeof theirs, info.remote.gid);
+        gs_gid_text(ours, info.local.gid);
+        gs_gid_text(theirs, info.remote.gid);
     }
     gpusys_error_add_detail(error, "local", "GID %u %s, MTU %u", info.local.gid_index, ours, probe->own_mtu);
     gpusys_error_add_detail(error, "remote", "GID %s, MTU not said; %s", theirs, remote);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A queue pair's states: RESET, INIT, RTR, RTS, ERR; and why it may not pass from one to the next. */
+#include "base/gid.h"
 #include "base/options.h"
 #include "rail/verbs.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,27 +16,10 @@ enum {
 
 /* ---- words ---- */
 
-enum { GID_TEXT = INET6_ADDRSTRLEN };
-
-static bool is_mapped(const uint8_t gid[16])
-{
-    static const uint8_t prefix[12] = {[10] = 0xFF, [11] = 0xFF};
-    return memcmp(gid, prefix, sizeof prefix) == 0;
-}
-
-static const char *gid_text(char text[GID_TEXT], const uint8_t gid[16])
-{
-    if (is_mapped(gid))
-        inet_ntop(AF_INET, gid + 12, text, GID_TEXT);
-    else
-        inet_ntop(AF_INET6, gid, text, GID_TEXT);
-    return text;
-}
-
 static void add_end(struct gpusys_error *error, const char *name, const struct gpusys_qp_end *end,
                     bool has_index)
 {
-    char gid[GID_TEXT], index[16] = "", mtu[32] = "MTU not said", lid[24] = "";
+    char gid[GS_GID_TEXT_BYTES], index[16] = "", mtu[32] = "MTU not said", lid[24] = "";
     if (has_index)
         snprintf(index, sizeof index, " %u", end->gid_index);
     if (end->mtu_bytes)
@@ -44,7 +27,7 @@ static void add_end(struct gpusys_error *error, const char *name, const struct g
     if (end->lid)
         snprintf(lid, sizeof lid, ", LID %u", end->lid);
     gpusys_error_add_detail(error, name, "QPN %#x, PSN %#x, GID%s %s, %s%s", end->qpn, end->psn, index,
-                            gid_text(gid, end->gid), mtu, lid);
+                            gs_gid_text(gid, end->gid), mtu, lid);
 }
 
 void gs_qp_add_ends(const struct gpusys_qp *qp, struct gpusys_error *error)
@@ -181,7 +164,8 @@ static int check_peer(const struct gpusys_qp *qp, struct gpusys_error *error)
     if (memcmp(remote->gid, none, sizeof none) == 0)
         return refuse_end(qp, "the peer's GID is empty",
                           "the peer chose a GID index that is not set; look at gpusys rails there", error);
-    if (local->link_layer == GPUSYS_LINK_ETHERNET && is_mapped(local->gid) != is_mapped(remote->gid))
+    if (local->link_layer == GPUSYS_LINK_ETHERNET &&
+        gs_gid_is_ipv4(local->gid) != gs_gid_is_ipv4(remote->gid))
         return refuse_end(qp, "an IPv4 GID on one side and an IPv6 GID on the other",
                           "choose GIDs of one family (gpusys rails ADDR says which)", error);
     return 0;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "rail/verbs_end.h"
 
+#include "base/gid.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <gpusys/remote.h>
@@ -175,8 +177,7 @@ static bool address_of(const struct ifaddrs *entry, struct address *ret_address)
 /* A GID as an address of the family; NULL: it is of the other. */
 static const uint8_t *as_family(const uint8_t gid[16], int family)
 {
-    static const uint8_t mapped[12] = {[10] = 0xFF, [11] = 0xFF};
-    bool is_ipv4 = memcmp(gid, mapped, sizeof mapped) == 0;
+    bool is_ipv4 = gs_gid_is_ipv4(gid);
     return is_ipv4 != (family == AF_INET) ? NULL : is_ipv4 ? gid + 12 : gid;
 }
 

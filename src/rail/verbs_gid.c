@@ -17,20 +17,15 @@
 
 static const uint8_t mapped_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-static bool is_ipv4(const uint8_t gid[16])
-{
-    return memcmp(gid, mapped_prefix, sizeof mapped_prefix) == 0;
-}
-
 static const char *family_text(const uint8_t gid[16])
 {
-    return is_ipv4(gid) ? "IPv4" : "IPv6";
+    return gs_gid_is_ipv4(gid) ? "IPv4" : "IPv6";
 }
 
 /* Private addresses (10/8, fc00::/7 and so on) are routed like any other: only these are not. */
 static bool is_link_local(const uint8_t gid[16])
 {
-    if (is_ipv4(gid))
+    if (gs_gid_is_ipv4(gid))
         return gid[12] == 169 && gid[13] == 254;
     return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 }
@@ -39,14 +34,6 @@ static bool is_empty(const uint8_t gid[16])
 {
     static const uint8_t zeros[16];
     return memcmp(gid, zeros, sizeof zeros) == 0;
-}
-
-void gs_gid_text(char text[GS_GID_TEXT_BYTES], const uint8_t gid[16])
-{
-    if (is_ipv4(gid))
-        inet_ntop(AF_INET, gid + sizeof mapped_prefix, text, GS_GID_TEXT_BYTES);
-    else
-        inet_ntop(AF_INET6, gid, text, GS_GID_TEXT_BYTES);
 }
 
 const char *gs_gid_type_text(uint32_t type)
@@ -93,9 +80,9 @@ bool gs_gid_misfits(const struct gpusys_gid_info *gid, const struct gs_gid_aim *
 {
     if (!aim->has_peer || aim->link_layer != GPUSYS_LINK_ETHERNET)
         return false;
-    if (is_ipv4(gid->gid) != is_ipv4(aim->peer))
-        *ret_why = is_ipv4(aim->peer) ? "it is an IPv6 address and the peer's is IPv4"
-                                      : "it is an IPv4 address and the peer's is IPv6";
+    if (gs_gid_is_ipv4(gid->gid) != gs_gid_is_ipv4(aim->peer))
+        *ret_why = gs_gid_is_ipv4(aim->peer) ? "it is an IPv6 address and the peer's is IPv4"
+                                             : "it is an IPv4 address and the peer's is IPv6";
     else if (is_link_local(gid->gid) && !is_link_local(aim->peer))
         *ret_why = "it is link-local and the peer's is not";
     else
@@ -124,7 +111,7 @@ static unsigned roce_score(const struct gpusys_gid_info *gid, const struct gs_gi
         score |= GS_GID_SCORE_TYPE;
     if (scope_suits(gid, aim))
         score |= GS_GID_SCORE_SCOPE;
-    if (aim->has_peer && is_ipv4(gid->gid) == is_ipv4(aim->peer))
+    if (aim->has_peer && gs_gid_is_ipv4(gid->gid) == gs_gid_is_ipv4(aim->peer))
         score |= GS_GID_SCORE_FAMILY;
     return score;
 }
@@ -143,7 +130,7 @@ static void explain_roce(struct gpusys_gid_info *gid, const struct gs_gid_aim *a
 {
     const char *type =
         gid->type == GPUSYS_GID_ROCE_V1 ? "RoCE v1, which is not routed" : gs_gid_type_text(gid->type);
-    bool same = aim->has_peer && is_ipv4(gid->gid) == is_ipv4(aim->peer);
+    bool same = aim->has_peer && gs_gid_is_ipv4(gid->gid) == gs_gid_is_ipv4(aim->peer);
     if (is_local(gid, aim))
         snprintf(gid->reason, sizeof gid->reason, "%s, the address of the control connection", type);
     else if (!aim->has_peer)
@@ -257,7 +244,7 @@ bool gs_interface_has(const struct ifaddrs *entry, const uint8_t gid[16])
     uint8_t theirs[16];
     if (!entry->ifa_addr)
         return false;
-    if ((entry->ifa_flags & IFF_LOOPBACK) && is_ipv4(gid) && gid[12] == 127)
+    if ((entry->ifa_flags & IFF_LOOPBACK) && gs_gid_is_ipv4(gid) && gid[12] == 127)
         return true;
     if (entry->ifa_addr->sa_family == AF_INET)
         gid_of_ipv4(theirs, &((const struct sockaddr_in *)(const void *)entry->ifa_addr)->sin_addr);

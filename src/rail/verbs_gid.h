@@ -3,6 +3,7 @@
 #ifndef GPUSYS_RAIL_VERBS_GID_H
 #define GPUSYS_RAIL_VERBS_GID_H
 
+#include "base/gid.h"
 #include "rail/verbs.h"
 
 /* Where the network interface of a GID is. */
@@ -41,8 +42,6 @@ void gs_gid_sort(struct gs_gid *gids, unsigned n);
 /* Can this GID not reach that peer, whatever the port? Then *ret_why says why. */
 bool gs_gid_misfits(const struct gpusys_gid_info *gid, const struct gs_gid_aim *aim, const char **ret_why);
 
-enum { GS_GID_TEXT_BYTES = 48 };
-void gs_gid_text(char text[GS_GID_TEXT_BYTES], const uint8_t gid[16]);
 const char *gs_gid_type_text(uint32_t type);
 
 /* The GID of an IP address, with or without a port behind it ("10.0.0.1:7471", "[fe80::1%eth0]:7471"). -EINVAL. */

@@ -4,10 +4,10 @@
 #include "remote/client.h"
 
 #include "base/address.h"
+#include "base/gid.h"
 #include "base/log.h"
 #include "base/options.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -167,14 +167,6 @@ void gpusys_remote_unregister(struct gpusys_remote *remote, void *address)
 
 /* ---- what there is ---- */
 
-static void gid_text(char *text, size_t size, const uint8_t gid[16])
-{
-    static const uint8_t mapped[12] = {[10] = 0xFF, [11] = 0xFF};
-    bool is_ipv4 = memcmp(gid, mapped, sizeof mapped) == 0;
-    if (!inet_ntop(is_ipv4 ? AF_INET : AF_INET6, is_ipv4 ? gid + 12 : gid, text, (socklen_t)size))
-        text[0] = 0;
-}
-
 static void describe(const struct gs_lane *lane, struct gpusys_rail_info *info)
 {
     struct gpusys_qp_info qp = {.size = sizeof qp};
@@ -193,8 +185,8 @@ static void describe(const struct gs_lane *lane, struct gpusys_rail_info *info)
     }
     if (!lane->rail || gs_verbs_rail_info(lane->rail, &qp))
         return;
-    gid_text(info->local_gid, sizeof info->local_gid, qp.local.gid);
-    gid_text(info->remote_gid, sizeof info->remote_gid, qp.remote.gid);
+    gs_gid_text(info->local_gid, qp.local.gid);
+    gs_gid_text(info->remote_gid, qp.remote.gid);
     info->local_gid_index = qp.local.gid_index;
     info->remote_gid_index = qp.remote.gid_index;
     info->local_mtu_bytes = qp.local.mtu_bytes;
