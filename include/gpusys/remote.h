@@ -228,7 +228,9 @@ struct gpusys_completion {
     uint64_t user;
     uint64_t bytes; /* acknowledged */
     int32_t status; /* 0, or the first error: -ERANGE, -EACCES, -ESTALE (changed while served), -EIO,
-                       -ETIMEDOUT, -ECONNRESET */
+                       -ETIMEDOUT, -ECONNRESET; over verbs also -ENOENT, -EDQUOT (the peer has no region of that
+                       number any more, or cannot register it), -EFAULT (the buffer is no memory), -EREMOTEIO
+                       (its device refused the access) */
     uint32_t flags; /* GPUSYS_COMPLETION_… */
 };
 

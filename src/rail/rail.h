@@ -107,6 +107,9 @@ struct gs_rail_ops {
     uint32_t (*events)(const struct gs_rail *rail);
     bool (*busy)(const struct gs_rail *rail);
 
+    /* When poll has to be called though no descriptor says so; GPUSYS_NO_DEADLINE. NULL: never. */
+    int64_t (*due)(const struct gs_rail *rail);
+
     /*
      * The slices of this owner let go of their buffers: what can be taken back goes to `dropped`, reads under
      * way land nowhere, writes under way lose their owner. -EBUSY: one could not (it is half sent), so the

@@ -61,7 +61,9 @@ struct gs_verbs_rail {
     struct gpusys_qp_op ops[GS_VERBS_CHAIN]; /* gathered, not given to the driver yet */
     uint32_t n_ops;
     unsigned empty_polls;
-    bool armed; /* the completion channel will wake us */
+    bool spins;             /* the last wait was a short one */
+    int64_t quiet_since_ns; /* when it went to sleep, with nothing since */
+    bool armed;             /* the completion channel will wake us */
 
     char *bounce; /* a piece for every slot */
     struct gpusys_mr *bounce_mr;

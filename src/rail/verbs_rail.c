@@ -11,6 +11,7 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "base/spin.h"
 #include "rail/verbs_end.h"
 #include "rail/verbs_keys.h"
 #include "rail/verbs_open.h"
@@ -23,10 +24,10 @@
 
 enum {
     WINDOW_BYTES = 4 * 1024 * 1024, /* under way, about: more only waits in queues */
-    EMPTY_POLLS = 32,               /* in a row, before we sleep */
+    SPIN_POLLS = 256,               /* in a row without result, before we sleep: some 30 µs */
 };
 
-static const int64_t drain_ns = 1000000000;
+static const int64_t near_ns = 100000, silence_ns = 10000000000, drain_ns = 1000000000;
 
 static struct gs_verbs_rail *self_of(const struct gs_rail *rail)
 {
@@ -288,13 +289,14 @@ static void verbs_post(struct gs_rail *rail, struct gs_slices *chain)
 
 /* ---- completions ---- */
 
+/* In one line: what failed, why, and both sides' values. */
 static int complain(const struct gs_verbs_rail *self, const struct gpusys_qp_completion *completion)
 {
     struct gpusys_error error = {0};
-    char text[1024];
     int status = gpusys_qp_explain(self->qp, completion, &error);
-    gpusys_error_format(&error, text, sizeof text);
-    gs_log(GPUSYS_LOG_WARN, "%s", text);
+    for (char *at = error.detail; *at; at++)
+        *at = *at == '\n' ? ';' : *at == '\t' ? ' ' : *at;
+    gs_log(GPUSYS_LOG_WARN, "%s: %s (%s)", error.message, error.cause, error.detail);
     return status;
 }
 
@@ -343,15 +345,40 @@ static int look_at_control(struct gs_verbs_rail *self)
 static int look_around(struct gs_verbs_rail *self)
 {
     struct gpusys_verbs_event event;
-    while (gpusys_verbs_event(self->end->verbs, &event) > 0)
-        gs_log(GPUSYS_LOG_WARN, "%s port %u: %s", self->end->port.device, self->end->port.port, event.text);
+    while (gpusys_verbs_event(self->end->verbs, &event) > 0) {
+        /* it has been logged, and what it changes shows in the port's health */
+    }
     return look_at_control(self);
 }
 
-/* Nothing for a while: have the device tell us, and look once more, for it may have come in between. */
-static int go_to_sleep(struct gs_verbs_rail *self, struct gs_slices *done)
+/* Is it the device that we wait for, and not the peer, which may take its time to register a region? */
+static bool waits_for_device(const struct gs_verbs_rail *self)
 {
-    int result = gpusys_qp_arm(self->qp);
+    return self->n_free < self->n_slots && self->n_asked == 0;
+}
+
+/* A device that neither completes nor fails for so long will not: a lost packet ends in retries, far sooner. */
+static int check_silence(const struct gs_verbs_rail *self)
+{
+    if (!waits_for_device(self) || gpusys_now_ns() < self->quiet_since_ns + silence_ns)
+        return 0;
+    gs_log(GPUSYS_LOG_WARN, "%s port %u: no completion in %d s, and no error either", self->end->port.device,
+           self->end->port.port, (int)(silence_ns / 1000000000));
+    return -ETIMEDOUT;
+}
+
+/*
+ * Nothing for a while: have the device tell us, and look once more, for it may have come in between. The first time
+ * in a row the silence begins.
+ */
+static int go_to_sleep(struct gs_verbs_rail *self, struct gs_slices *done, bool was_armed)
+{
+    int result = was_armed ? check_silence(self) : 0;
+    if (!was_armed)
+        self->quiet_since_ns = gpusys_now_ns();
+    self->spins = false;
+    if (!result)
+        result = gpusys_qp_arm(self->qp);
     if (!result)
         result = reap(self, done);
     self->armed = result == 0;
@@ -377,20 +404,34 @@ static void give_ends(struct gs_verbs_rail *self, struct gs_slices *done)
         gs_slices_push(done, slice);
 }
 
+/* Polling goes on for a while only where the last wait was so short that being woken was most of it. */
+static bool is_patient(const struct gs_verbs_rail *self)
+{
+    return self->spins && self->empty_polls < SPIN_POLLS;
+}
+
 static int verbs_poll(struct gs_rail *rail, struct gs_slices *done)
 {
     struct gs_verbs_rail *self = self_of(rail);
     bool was_armed = self->armed;
     int count = self->fault ? self->fault : work(self, done);
-    if (count == 0 && (was_armed || self->empty_polls >= EMPTY_POLLS))
-        count = look_around(self) ?: go_to_sleep(self, done);
+    if (count == 0 && (was_armed || !is_patient(self)))
+        count = look_around(self) ?: go_to_sleep(self, done, was_armed);
     give_ends(self, done);
     if (count < 0)
         return self->fault = count;
     self->empty_polls = count ? 0 : self->empty_polls + 1;
+    if (count && was_armed)
+        self->spins = gs_spin_has_company() && gpusys_now_ns() - self->quiet_since_ns < near_ns;
     if (count)
         self->armed = false;
     return self->fault = gpusys_verbs_health(self->end->verbs);
+}
+
+static int64_t verbs_due(const struct gs_rail *rail)
+{
+    const struct gs_verbs_rail *self = self_of(rail);
+    return self->armed && waits_for_device(self) ? self->quiet_since_ns + silence_ns : GPUSYS_NO_DEADLINE;
 }
 
 static int verbs_fd(const struct gs_rail *rail)
@@ -478,6 +519,7 @@ const struct gs_rail_ops gs_rail_verbs = {
     .fd = verbs_fd,
     .events = verbs_events,
     .busy = verbs_busy,
+    .due = verbs_due,
     .abandon = verbs_abandon,
     .quiesce = verbs_quiesce,
     .close = verbs_close,

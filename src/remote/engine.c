@@ -90,14 +90,22 @@ static bool is_busy(const struct gpusys_remote *remote)
     return false;
 }
 
+static int64_t due_of(const struct gs_lane *lane)
+{
+    return lane->rail && lane->ops->due ? lane->ops->due(lane->rail) : GPUSYS_NO_DEADLINE;
+}
+
 /* When the engine has something to do even if no descriptor says so, but not after `deadline_ns`. */
 static int64_t earliest(const struct gpusys_remote *remote, int64_t deadline_ns)
 {
     if (remote->next_deadline_ns < deadline_ns)
         deadline_ns = remote->next_deadline_ns;
-    for (unsigned i = 0; i < remote->n_lanes; i++)
-        if (gs_lane_retry_at(&remote->lanes[i]) < deadline_ns)
-            deadline_ns = gs_lane_retry_at(&remote->lanes[i]);
+    for (unsigned i = 0; i < remote->n_lanes; i++) {
+        const struct gs_lane *lane = &remote->lanes[i];
+        int64_t retry_at = gs_lane_retry_at(lane), due = due_of(lane);
+        deadline_ns = retry_at < deadline_ns ? retry_at : deadline_ns;
+        deadline_ns = due < deadline_ns ? due : deadline_ns;
+    }
     return deadline_ns;
 }
 
@@ -519,6 +527,17 @@ static void start_all(struct gpusys_remote *remote)
     watch_all(remote);
 }
 
+/* Those that are busy, and after a wait in which nothing happened those whose time has come. */
+static void poll_lanes(struct gpusys_remote *remote, bool waited)
+{
+    int64_t now = waited ? gpusys_now_ns() : 0;
+    for (unsigned i = 0; i < remote->n_lanes; i++) {
+        struct gs_lane *lane = &remote->lanes[i];
+        if (lane->rail && (lane->ops->busy(lane->rail) || (waited && due_of(lane) <= now)))
+            poll_lane(remote, lane);
+    }
+}
+
 int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
 {
     struct epoll_event events[EVENTS_AT_ONCE];
@@ -540,9 +559,7 @@ int gs_engine_turn(struct gpusys_remote *remote, int64_t deadline_ns)
         handle(remote, events[i].data.u64);
     if (gs_control_has_input(remote))
         gs_control_progress(remote);
-    for (unsigned i = 0; i < remote->n_lanes; i++)
-        if (remote->lanes[i].rail && remote->lanes[i].ops->busy(remote->lanes[i].rail))
-            poll_lane(remote, &remote->lanes[i]);
+    poll_lanes(remote, count == 0 && timeout != 0);
     gs_lanes_tend(remote);
     expire_due(remote);
     feed_all(remote);

@@ -2,7 +2,7 @@
 /* Every body of gpusys/1: the first byte is the message's type, the rest its body. What decodes encodes to the same. */
 #include "fuzz.h"
 
-#include "wire/message.h"
+#include "wire/message_rail.h"
 
 #include <errno.h>
 #include <string.h>
@@ -46,6 +46,48 @@ static void round_page(const uint8_t *body, size_t size)
     check_same(GS_REGIONS, body, size);
 }
 
+/* What came as an end of RDMA can be one. */
+static void check_end(const struct gs_rail_record *rail)
+{
+    REQUIRE(rail->transport == 3 && rail->qpn > 0 && rail->qpn <= 0xffffff && rail->psn <= 0xffffff);
+    REQUIRE(rail->mtu_bytes >= 256 && rail->reads_out && rail->reads_in);
+    REQUIRE(memchr(rail->device, 0, sizeof rail->device));
+}
+
+static void round_rail(const uint8_t *body, size_t size)
+{
+    struct gs_rail_wish wish;
+    if (gs_rail_decode(body, size, &wish))
+        return;
+    check_end(&wish.rail);
+    REQUIRE(wish.offer < GS_RAILS_MAX && gs_rail_encode(&out, GS_RAIL, &wish) == 0);
+    check_same(GS_RAIL, body, size);
+}
+
+static void round_railed(const uint8_t *body, size_t size)
+{
+    struct gs_railed railed;
+    if (gs_railed_decode(body, size, &railed))
+        return;
+    check_end(&railed.rail);
+    REQUIRE(railed.probe_bytes && gs_railed_encode(&out, GS_RAILED, &railed) == 0);
+    check_same(GS_RAILED, body, size);
+}
+
+static void round_keyed(const uint8_t *body, size_t size)
+{
+    static struct gs_key_entry keys[GS_KEYS_MAX];
+    struct gs_keyed keyed;
+    if (gs_keyed_decode(body, size, &keyed))
+        return;
+    REQUIRE(keyed.n_keys && keyed.n_keys <= GS_KEYS_MAX && keyed.piece_bytes && keyed.place <= 2);
+    for (uint32_t i = 0; i < keyed.n_keys; i++)
+        if (gs_keyed_get(&keyed, i, &keys[i]))
+            return;
+    REQUIRE(gs_keyed_encode(&out, GS_KEYED, &keyed, keys) == 0);
+    check_same(GS_KEYED, body, size);
+}
+
 static void round_small(uint8_t type, const uint8_t *body, size_t size)
 {
     uint64_t bytes;
@@ -57,7 +99,7 @@ static void round_small(uint8_t type, const uint8_t *body, size_t size)
         REQUIRE(gs_attached_encode(&out, type, proof) == 0);
     else if (type == GS_NOTE && size <= GS_BODY_MAX)
         REQUIRE(gs_note_encode(&out, type, body, (uint32_t)size) == 0);
-    else if ((type == GS_ARENA_FREE || type == GS_CHANGED || type == GS_MAP) &&
+    else if ((type == GS_ARENA_FREE || type == GS_CHANGED || type == GS_MAP || type == GS_KEY) &&
              gs_region_message_decode(body, size, &region) == 0)
         REQUIRE(gs_region_message_encode(&out, type, type, region) == 0);
     else
@@ -85,6 +127,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ROUND(attach, GS_ATTACH)
         ROUND(mapped, GS_MAPPED)
     case GS_REGIONS: round_page(body, size); break;
+    case GS_RAIL: round_rail(body, size); break;
+    case GS_RAILED: round_railed(body, size); break;
+    case GS_KEYED: round_keyed(body, size); break;
     default: round_small(type, body, size); break;
     }
     return 0;

@@ -79,9 +79,10 @@ MAGIC = b"GPUSYS/1"
 COOKIE, ITS_COOKIE, SESSION, PROOF = (
     bytes(range(0x40, 0x50)), bytes(range(0x50, 0x60)), b"a hostile sessio", b"proof of nothing")
 (HELLO, WELCOME, REFUSED, READY, GO, LIST, REGIONS, SUM, SUMS, ARENA, GRANTED, ARENA_FREE, FREED, FENCE, FENCED, NOTE, NOTED,
- PING, PONG, CHANGED, ATTACH, ATTACHED, MAP, MAPPED) = range(1, 25)
-TCP, SHM = 2, 1
+ PING, PONG, CHANGED, ATTACH, ATTACHED, MAP, MAPPED, RAIL, RAILED, KEY, KEYED) = range(1, 29)
+TCP, SHM, VERBS = 2, 1, 3
 FIRST_ARENA = 0x80000000
+RAW = 0xF0
 
 
 def text(value):
@@ -119,6 +120,24 @@ def sums(count, claimed=None):
     return struct.pack("<IQI", 0, 0, count if claimed is None else claimed) + bytes(range(16)) * count
 
 
+def end(transport=VERBS, layer=2, gid=bytes(10) + b"\xff\xff\x7f\0\0\1", mtu=1024, reads=16, qpn=0x112233, psn=0xAABBCC,
+        generation=1, device=b"fake0"):
+    return struct.pack("<BBH16sHHBBhIII24s", transport, layer, 0, gid, 0, mtu, reads, reads, -1, qpn, psn, generation, device)
+
+
+def rail(offer=0, rest=bytes(7), **changes):
+    return end(**changes) + bytes([offer]) + rest
+
+
+def railed(size=8192, **changes):
+    return end(**changes) + struct.pack("<QII", 0x7000, 0xDEADBEEF, size)
+
+
+def keyed(pieces, region_number=0, place=0, size=4096, claimed=None, rest=0):
+    return struct.pack("<IIQII", region_number, place, size, pieces if claimed is None else claimed, 0) + \
+        struct.pack("<QII", 0x1000, 0x1234, rest) * pieces
+
+
 def attach(transport=TCP, rail=0, generation=1, session=SESSION):
     return session + struct.pack("<BBHI", transport, rail, 0, generation)
 
@@ -153,6 +172,12 @@ BODIES = {
     ATTACHED: [PROOF],
     MAP: [struct.pack("<I", 0)],
     MAPPED: [struct.pack("<IIQ", 0, huge, 4096) for huge in (0, 1, 2)],
+    RAIL: [rail(), rail(7), rail(8), rail(layer=3), rail(layer=4), rail(transport=TCP), rail(qpn=0), rail(qpn=1 << 24),
+           rail(psn=1 << 24), rail(mtu=255), rail(reads=0), rail(rest=b"\1" * 7), rail(device=b"d" * 24)],
+    RAILED: [railed(), railed(0), railed(qpn=0), railed(layer=0)],
+    KEY: [struct.pack("<I", 0), struct.pack("<I", FIRST_ARENA)],
+    KEYED: [keyed(1), keyed(3), keyed(0), keyed(2, claimed=3), keyed(2, claimed=0x10000002), keyed(1, place=2), keyed(1, place=3),
+            keyed(1, size=0), keyed(1, size=(1 << 64) - 1), keyed(2, rest=1), keyed(300)],
     PING: [b""], PONG: [b""], GO: [b""], FREED: [b""], FENCED: [b""], NOTED: [b""],
 }
 write("message", empty=b"", **{f"{kind}_{i}": bytes([kind]) + body for kind, bodies in BODIES.items()
@@ -195,6 +220,28 @@ write("session_control", nothing=b"", all=b"".join(WHOLE.values()), **WHOLE, hel
       no_sums=record(SUM, struct.pack("<IQI", 0, 0, 0)))
 
 
+def on_control(kind, body=b""):
+    return record(0xE0, bytes([kind]) + body)
+
+
+def key(number):
+    return record(KEY, struct.pack("<I", number))
+
+
+ONE_RAIL, AN_ARENA = record(RAIL, rail()), on_control(ARENA, struct.pack("<Q", 8192))
+write("session_verbs", nothing=b"", rail=ONE_RAIL, keys=ONE_RAIL + b"".join(key(n) for n in range(7)), twice=ONE_RAIL * 2,
+      key_first=key(0), infiniband=record(RAIL, rail(1, layer=1)) + key(0), grh=record(RAIL, rail(1, layer=3)) + key(2),
+      no_offer=record(RAIL, rail(2)) + record(RAIL, rail(7)) + ONE_RAIL + key(1), layers=record(RAIL, rail(1)) + ONE_RAIL,
+      family=record(RAIL, rail(gid=bytes(range(16)))) + ONE_RAIL, mtu=record(RAIL, rail(mtu=257)) + ONE_RAIL,
+      other_generation=record(RAIL, rail(generation=2)), qpn=record(RAIL, rail(qpn=1 << 24)), short=record(RAIL, rail()[:-1]),
+      arena=ONE_RAIL + AN_ARENA + key(FIRST_ARENA) + on_control(ARENA_FREE, struct.pack("<I", FIRST_ARENA)) + key(FIRST_ARENA),
+      race=ONE_RAIL + (AN_ARENA + key(FIRST_ARENA) + on_control(ARENA_FREE, struct.pack("<I", FIRST_ARENA))) * 6,
+      fence=ONE_RAIL + on_control(FENCE, struct.pack("<II", 3, 1)) + key(0), again=ONE_RAIL + key(0) * 30,
+      other_fence=ONE_RAIL + on_control(FENCE, struct.pack("<II", 3, 2)) + key(0), ping=ONE_RAIL + record(PING),
+      unknown=ONE_RAIL + record(99, b"?"), malformed=ONE_RAIL + record(KEY, b"short"), bad_control=ONE_RAIL + on_control(GO),
+      raw=ONE_RAIL + record(RAW, b"garbage" * 9), cut=ONE_RAIL + record(RAW, frame(KEY, claimed=100)))
+
+
 def op(kind, region, offset, length, payload=b""):
     return bytes([kind, region]) + offset.to_bytes(3, "little") + length.to_bytes(3, "little") + payload
 
@@ -208,7 +255,7 @@ write("session_rail", nothing=b"", reads=b"".join(op(0, n, 3, 50) for n in range
 
 
 # Scripts of a hostile peer (hostile.h).
-WAIT, ANSWER, ON_RAIL, RAW = 0x80, 0x40, 0x20, 0xF0
+WAIT, ANSWER, ON_RAIL = 0x80, 0x40, 0x20
 
 
 def says(kind, body=b"", flags=WAIT | ANSWER):

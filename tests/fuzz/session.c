@@ -17,6 +17,8 @@
 
 enum { PATIENCE_S = 20, MOST_FDS = 200 };
 
+uint32_t fuzz_peer_flags = GPUSYS_PEER_NO_VERBS;
+
 static struct gpusys_peer *peer;
 static void *writable;
 static char folder[64];
@@ -75,6 +77,7 @@ static void start_peer(void)
     snprintf(address.sun_path, sizeof address.sun_path, "%s/peer", folder);
     struct gpusys_peer_options options = {.size = sizeof options,
                                           .listen = listen,
+                                          .flags = fuzz_peer_flags,
                                           .threads = 2,
                                           .max_clients = 8,
                                           .arena_bytes = FUZZ_ARENA_BYTES};
@@ -112,7 +115,8 @@ void fuzz_client_open(struct fuzz_client *client)
 static bool is_idle(void)
 {
     return atomic_load(&peer->clients) == 0 && atomic_load(&peer->openings) == 0 &&
-           atomic_load(&peer->arenas) == 0 && atomic_load(&peer->arena_bytes) == 0;
+           atomic_load(&peer->arenas) == 0 && atomic_load(&peer->arena_bytes) == 0 &&
+           atomic_load(&peer->ports.keyed_bytes) == 0;
 }
 
 /* Connections are freed a moment after they are counted out: only what stays for good adds up. */
@@ -193,6 +197,8 @@ static void check_message(const struct gs_frame *frame, const unsigned char *bod
         struct gs_sums sums;
         struct gs_granted granted;
         struct gs_mapped mapped;
+        struct gs_railed railed;
+        struct gs_keyed keyed;
         uint8_t proof[GS_NONCE_BYTES];
     } message;
     size_t size = frame->body_bytes;
@@ -204,6 +210,8 @@ static void check_message(const struct gs_frame *frame, const unsigned char *bod
     case GS_GRANTED: REQUIRE(gs_granted_decode(body, size, &message.granted) == 0); break;
     case GS_ATTACHED: REQUIRE(gs_attached_decode(body, size, message.proof) == 0); break;
     case GS_MAPPED: REQUIRE(gs_mapped_decode(body, size, &message.mapped) == 0); break;
+    case GS_RAILED: REQUIRE(gs_railed_decode(body, size, &message.railed) == 0); break;
+    case GS_KEYED: REQUIRE(gs_keyed_decode(body, size, &message.keyed) == 0); break;
     default:
         REQUIRE(frame->type == GS_GO || frame->type == GS_FREED || frame->type == GS_FENCED ||
                 frame->type == GS_NOTED || frame->type == GS_PONG);

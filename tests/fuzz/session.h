@@ -39,6 +39,9 @@ struct fuzz_client {
     struct gs_welcome welcome;
 };
 
+/* Of the peer, before the first input: without RDMA, unless a target sets it to 0. */
+extern uint32_t fuzz_peer_flags;
+
 /* Start the peer with the first input; connect. Its cookie is 0x40 … 0x5f. */
 void fuzz_client_open(struct fuzz_client *client);
 
