@@ -8,7 +8,7 @@
 
 static const int64_t spin_ns = 50000, near_ns = 150000; /* the second has the wake-up in it */
 
-bool gs_spin_has_company(void)
+static bool has_company(void)
 {
     static atomic_long processors;
     long count = atomic_load_explicit(&processors, memory_order_relaxed);
@@ -39,6 +39,6 @@ int gs_spin_wait(struct gs_spin *spin, bool bulk, int epoll, struct epoll_event 
         spin->on = false;
     }
     int count = epoll_wait(epoll, events, max, timeout_ms);
-    spin->on = count > 0 && gpusys_now_ns() - start < near_ns && gs_spin_has_company();
+    spin->on = count > 0 && gpusys_now_ns() - start < near_ns && has_company();
     return count;
 }

@@ -15,9 +15,6 @@ struct gs_spin {
     bool on;
 };
 
-/* Is there more than one processor? */
-bool gs_spin_has_company(void);
-
 /*
  * As epoll_wait, with the same results. `bulk`: long transfers are under way, so a wake-up matters little and
  * the processor is better left to the network's own work.

@@ -84,6 +84,7 @@ static int new_rail(struct gs_verbs_rail **ret_rail, struct gs_verbs_end *end, s
     self->rail.ops = &gs_rail_verbs;
     self->end = gs_verbs_end_hold(end);
     self->control = -1;
+    self->spins = true;
     self->keys = &self->own_keys;
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (self->epoll < 0) {

@@ -61,7 +61,8 @@ struct gs_verbs_rail {
     struct gpusys_qp_op ops[GS_VERBS_CHAIN]; /* gathered, not given to the driver yet */
     uint32_t n_ops;
     unsigned empty_polls;
-    bool spins;             /* the last wait was a short one */
+    bool spins;             /* the last wait was a short one, or there was none yet */
+    int64_t spin_from_ns;   /* when the polling began that has found nothing so far */
     int64_t quiet_since_ns; /* when it went to sleep, with nothing since */
     bool armed;             /* the completion channel will wake us */
 

@@ -11,7 +11,6 @@
 
 #include "base/deadline.h"
 #include "base/log.h"
-#include "base/spin.h"
 #include "rail/verbs_end.h"
 #include "rail/verbs_keys.h"
 #include "rail/verbs_open.h"
@@ -24,10 +23,10 @@
 
 enum {
     WINDOW_BYTES = 4 * 1024 * 1024, /* under way, about: more only waits in queues */
-    SPIN_POLLS = 256,               /* in a row without result, before we sleep: some 30 µs */
+    BULK_BYTES = 64 * 1024,         /* under way: from here on a wake-up matters little */
 };
 
-static const int64_t near_ns = 100000, silence_ns = 10000000000, drain_ns = 1000000000;
+static const int64_t spin_ns = 1000000, silence_ns = 10000000000, drain_ns = 1000000000;
 
 static struct gs_verbs_rail *self_of(const struct gs_rail *rail)
 {
@@ -404,10 +403,18 @@ static void give_ends(struct gs_verbs_rail *self, struct gs_slices *done)
         gs_slices_push(done, slice);
 }
 
-/* Polling goes on for a while only where the last wait was so short that being woken was most of it. */
-static bool is_patient(const struct gs_verbs_rail *self)
+/*
+ * Short requests are polled for, since to be woken would be most of their time: for as long as waits of late have been
+ * short. Never with much under way: there the packets' own threads need the processor more than we do.
+ */
+static bool is_patient(struct gs_verbs_rail *self)
 {
-    return self->spins && self->empty_polls < SPIN_POLLS;
+    enum { CLOCK_EVERY = 16 }; /* polls */
+    if (!self->spins || self->bytes_out >= BULK_BYTES)
+        return false;
+    if (self->empty_polls == 0)
+        self->spin_from_ns = gpusys_now_ns();
+    return self->empty_polls % CLOCK_EVERY || gpusys_now_ns() - self->spin_from_ns < spin_ns;
 }
 
 static int verbs_poll(struct gs_rail *rail, struct gs_slices *done)
@@ -422,7 +429,7 @@ static int verbs_poll(struct gs_rail *rail, struct gs_slices *done)
         return self->fault = count;
     self->empty_polls = count ? 0 : self->empty_polls + 1;
     if (count && was_armed)
-        self->spins = gs_spin_has_company() && gpusys_now_ns() - self->quiet_since_ns < near_ns;
+        self->spins = gpusys_now_ns() - self->quiet_since_ns < spin_ns;
     if (count)
         self->armed = false;
     return self->fault = gpusys_verbs_health(self->end->verbs);
