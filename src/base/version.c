@@ -23,7 +23,13 @@ const char *gpusys_version(void)
 #define ARCHITECTURE "another architecture"
 #endif
 
+#if GS_HAS_RDMA
+#define TRANSPORTS "shm verbs tcp"
+#else
+#define TRANSPORTS "shm tcp"
+#endif
+
 const char *gpusys_build_info(void)
 {
-    return ARCHITECTURE ", " COMPILER ", transports shm tcp";
+    return ARCHITECTURE ", " COMPILER ", transports " TRANSPORTS;
 }
