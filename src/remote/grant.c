@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "remote/grant.h"
 
-#include "base/log.h"
-
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 enum {
     PROBE_BYTES = 8192, /* longer than any MTU */
     PAGE_BYTES = 4096,
-    COPY_PIECE_BYTES = 16 << 20,
 };
 
 /* A region on one port, in pieces of what the device registers at once. */
@@ -31,7 +26,7 @@ struct keyed {
     bool busy;
     struct gs_region *region; /* held */
     void *map;                /* of a file: where it lies in memory; NULL: memory regions have their own */
-    void *copy;               /* of a file that cannot be registered where it lies */
+    void *copy;               /* the region's, where the file cannot be registered where it lies */
     struct registration ports[GS_PORTS_MAX];
 };
 
@@ -102,10 +97,8 @@ static void drop_keyed(struct gs_verbs_grant *grant, struct keyed *keyed)
         drop_registration(grant, &keyed->ports[i]);
     if (keyed->map)
         munmap(keyed->map, (size_t)keyed->region->length);
-    if (keyed->copy) {
-        munmap(keyed->copy, (size_t)keyed->region->length);
+    if (keyed->copy && gs_region_copy_put(keyed->region))
         atomic_fetch_sub(&grant->ports->copied_bytes, keyed->region->length);
-    }
     gs_region_drop(keyed->region);
     free(keyed);
 }
@@ -214,60 +207,13 @@ static int map_file(struct keyed *keyed)
     return result;
 }
 
-static uint64_t available_bytes(void)
-{
-    unsigned long long kib = 0;
-    char line[128];
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1)
-        ;
-    if (file)
-        fclose(file);
-    return (uint64_t)kib * 1024;
-}
-
-static int fill_copy(struct gs_region *region, char *copy)
-{
-    int fd, result = gs_file_pin(region->files, &region->file, &fd);
-    if (result)
-        return result;
-    for (uint64_t at = 0; at < region->length && !result;) {
-        uint64_t left = region->length - at, piece = left < COPY_PIECE_BYTES ? left : COPY_PIECE_BYTES;
-        result = gs_region_pread(region, fd, copy + at, (size_t)piece, at);
-        at += piece;
-    }
-    gs_file_unpin(region->files, &region->file);
-    return result;
-}
-
 static int copy_file(struct gs_verbs_grant *grant, struct keyed *keyed, struct gpusys_error *error)
 {
-    struct gs_region *region = keyed->region;
-    uint64_t available = available_bytes();
-    if (region->length > available / 8 * 7) {
-        gpusys_error_set(
-            error, -ENOMEM,
-            "\"%s\" has %llu bytes and cannot be registered where it lies; a copy would not fit into "
-            "the %llu bytes of memory that are available",
-            region->name, (unsigned long long)region->length, (unsigned long long)available);
-        return -ENOMEM;
-    }
-    void *copy =
-        mmap(NULL, (size_t)region->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (copy == MAP_FAILED)
-        return gpusys_error_set_errno(error, -errno, "\"%s\": a copy of %llu bytes", region->name,
-                                      (unsigned long long)region->length);
-    int result = fill_copy(region, copy);
-    if (result) {
-        munmap(copy, (size_t)region->length);
-        return gpusys_error_set_errno(error, result, "\"%s\"", region->name);
-    }
-    keyed->copy = copy;
-    atomic_fetch_add(&grant->ports->copied_bytes, region->length);
-    gs_log(GPUSYS_LOG_INFO,
-           "\"%s\" is copied into memory (%llu bytes): this kernel cannot register it where it lies",
-           region->name, (unsigned long long)region->length);
-    return 0;
+    bool is_new;
+    int result = gs_region_copy_get(keyed->region, &keyed->copy, &is_new, error);
+    if (!result && is_new)
+        atomic_fetch_add(&grant->ports->copied_bytes, keyed->region->length);
+    return result;
 }
 
 /* ---- registering ---- */

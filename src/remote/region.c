@@ -16,6 +16,7 @@ int gs_region_new(struct gs_region **ret_region, struct gs_files *files, const c
         free(copy);
         return -ENOMEM;
     }
+    pthread_mutex_init(&region->copy_lock, NULL); /* cannot fail here */
     atomic_init(&region->holders, 1);
     region->files = files;
     region->name = copy;
@@ -37,6 +38,7 @@ void gs_region_drop(struct gs_region *region)
     gs_shared_close(&region->memory);
     gs_file_free(region->files, &region->file);
     pthread_mutex_destroy(&region->sums_lock);
+    pthread_mutex_destroy(&region->copy_lock);
     free(region->sums);
     free(region->sums_known);
     free(region->name);

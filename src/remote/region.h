@@ -27,6 +27,10 @@ struct gs_region {
     pthread_mutex_t sums_lock;
     uint8_t (*sums)[GPUSYS_HASH_BYTES]; /* one per chunk of a file, once the first was asked for */
     uint8_t *sums_known;                /* one byte per chunk: is it there */
+
+    pthread_mutex_t copy_lock;
+    void *copy; /* of a file that cannot be registered where it lies, while somebody uses it */
+    unsigned copy_users;
 };
 
 /* A region of that name with one holder, the rest zero. -ENOMEM. */
@@ -65,6 +69,14 @@ int gs_region_store(const struct gs_region *region, uint64_t offset, const void 
 
 /* Can a store into huge pages be left to the kernel here? Some containers forbid that call. */
 bool gs_region_can_guard(void);
+
+/*
+ * The file in memory, read when the first user comes and gone with the last; blocks. *ret_is_new: this call read it.
+ * -ESTALE; -ENOMEM when that much memory is not available.
+ */
+int gs_region_copy_get(struct gs_region *region, void **ret_copy, bool *ret_is_new,
+                       struct gpusys_error *error);
+bool gs_region_copy_put(struct gs_region *region); /* true: it is gone */
 
 /* Read exactly `length` bytes of a file region; blocks. -ESTALE when the file ends early or is another. */
 int gs_region_pread(struct gs_region *region, int fd, void *buffer, size_t length, uint64_t offset);

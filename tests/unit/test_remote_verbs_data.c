@@ -434,6 +434,31 @@ static void test_files_copied(void **state)
     check_files(true);
 }
 
+/* Where arenas are given every client has a grant of its own; a copy of a file is one for all of them. */
+static void test_one_copy_for_all(void **state)
+{
+    (void)state;
+    struct verbs_world world;
+    struct gpusys_peer_options options = {
+        .size = sizeof options, .listen = "127.0.0.1:0", .arena_bytes = MIB};
+    struct gpusys_remote_options one_rail = verbs_options();
+    unsigned char byte;
+    one_rail.n_rails = 1;
+    verbs_world_serve(&world, &options, add_files);
+    world.remote = verbs_remote(&world, &one_rail);
+    struct gpusys_remote *second = verbs_remote(&world, &one_rail);
+    uint32_t file = play_find(world.remote, "file");
+    assert_int_equal(gpusys_remote_read(world.remote, file, 7, &byte, 1, verbs_patience), 0);
+    assert_int_equal(gpusys_remote_read(second, play_find(second, "file"), 9, &byte, 1, verbs_patience), 0);
+    assert_int_equal(byte, file_bytes[9]);
+    assert_int_equal(play_stats(world.peer).keyed_bytes, 2 * FILE_BYTES);
+    assert_int_equal(play_stats(world.peer).copied_bytes, FILE_BYTES);
+    gpusys_remote_close(second);
+    assert_int_equal(gpusys_remote_read(world.remote, file, 11, &byte, 1, verbs_patience), 0);
+    assert_int_equal(byte, file_bytes[11]);
+    verbs_world_close(&world);
+}
+
 /* A file that is another one by the time its keys are asked for. */
 static void test_file_changed(void **state)
 {
@@ -599,7 +624,7 @@ int main(int argc, char **argv)
         VERBS_TEST(test_keys_go_and_come), VERBS_TEST(test_files),
         VERBS_TEST(test_file_changed),
     };
-    const struct CMUnitTest on_forced[] = {VERBS_TEST(test_files_copied),
+    const struct CMUnitTest on_forced[] = {VERBS_TEST(test_files_copied), VERBS_TEST(test_one_copy_for_all),
                                            VERBS_TEST(test_too_little_memory_for_a_copy)};
     const struct CMUnitTest on_small[] = {VERBS_TEST(test_pieces)};
     const struct CMUnitTest on_tiny[] = {VERBS_TEST(test_pieces), VERBS_TEST(test_many_at_once)};
