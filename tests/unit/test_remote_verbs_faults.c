@@ -45,16 +45,25 @@ static void die_by_post(void)
     FAKE(fake_ibverbs_on)("ibv_post_send", 2, FAKE_IBVERBS_FAIL, ENOMEM);
 }
 
+/* Both rails are asleep: an event of the port has them look. */
+static void wake_rails(void)
+{
+    FAKE(fake_ibverbs_event)("fake0", IBV_EVENT_SM_CHANGE, 1);
+    FAKE(fake_ibverbs_event)("fake1", IBV_EVENT_SM_CHANGE, 1);
+}
+
 static void die_by_poll(const struct verbs_world *world)
 {
     (void)world;
     FAKE(fake_ibverbs_on)("ibv_poll_cq", 1, FAKE_IBVERBS_FAIL, EIO);
+    wake_rails();
 }
 
 static void die_by_stray(const struct verbs_world *world)
 {
     (void)world;
     FAKE(fake_ibverbs_stray)("fake1", 0x123456789);
+    wake_rails();
 }
 
 static void die_by_port(const struct verbs_world *world)
@@ -176,6 +185,32 @@ static void test_queue_breaks(void **state)
     (void)state;
     check_death((struct death){.strike = die_by_poll}, "Input/output error");
     check_death((struct death){.strike = die_by_stray}, "Protocol error");
+}
+
+/* A device that says nothing at all, no completion and no error, is waited for ten seconds, and not for ever. */
+static void test_silence(void **state)
+{
+    (void)state;
+    struct verbs_world world;
+    struct gpusys_completion completion;
+    struct gpusys_remote_options options = verbs_options();
+    struct gpusys_io io = {.region = VERBS_READ_ONLY, .length = MIB};
+    options.n_rails = 1;
+    verbs_world_serve(&world, NULL, NULL);
+    world.remote = verbs_remote(&world, &options);
+    io.buffer = world.buffer;
+    play_log_begin();
+    FAKE(fake_ibverbs_hold)(1);
+    assert_int_equal(gpusys_remote_submit(world.remote, &io, 1, NULL, NULL), 0);
+    while (!play_log_has("no completion in 10 s, and no error either"))
+        assert_int_equal(gpusys_remote_wait(world.remote, &completion, 1, 1000000000), -ETIMEDOUT);
+    FAKE(fake_ibverbs_hold)(0);
+    completion = wait_one(world.remote); /* over the rail that comes in its place */
+    assert_int_equal(completion.status, 0);
+    assert_memory_equal(world.buffer, world.read_only, MIB);
+    play_log_end();
+    FAKE(fake_ibverbs_reset)();
+    verbs_world_close(&world);
 }
 
 /* A port that goes down takes its rail along; the other one has it all; and it comes back with the port. */
@@ -524,9 +559,13 @@ int main(int argc, char **argv)
     static const char two_ports[] = "device fake0\nport 1\ngid 3 127.0.0.1 roce2 lo\n"
                                     "device fake1\nport 1\ngid 3 127.0.0.2 roce2 lo\n";
     const struct CMUnitTest deaths[] = {
-        VERBS_TEST(test_connection_ends),   VERBS_TEST(test_requests_fail),
-        VERBS_TEST(test_queue_breaks),      VERBS_TEST(test_port_goes_down),
-        VERBS_TEST(test_device_is_removed), VERBS_TEST(test_all_devices_are_removed),
+        VERBS_TEST(test_connection_ends),
+        VERBS_TEST(test_requests_fail),
+        VERBS_TEST(test_queue_breaks),
+        VERBS_TEST(test_silence),
+        VERBS_TEST(test_port_goes_down),
+        VERBS_TEST(test_device_is_removed),
+        VERBS_TEST(test_all_devices_are_removed),
     };
     const struct CMUnitTest deadlines[] = {
         VERBS_TEST(test_deadlines),
