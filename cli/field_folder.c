@@ -25,24 +25,33 @@ void field_folder_free(struct field_folder *folder)
     *folder = (struct field_folder){0};
 }
 
-/* Does it lead elsewhere? With `follow` that is where we go. */
-static int resolve(char **path, bool follow, struct gpusys_error *error)
+/* Is a symbolic link on the way from the folder to the file, or the file one? */
+static bool leads_elsewhere(const struct field_folder *folder, const char *name, const char *real)
+{
+    char *base = realpath(folder->path, NULL);
+    size_t length = base ? strlen(base) : 0;
+    bool is_here = base && strncmp(real, base, length) == 0 && real[length] == '/' &&
+                   strcmp(real + length + 1, name) == 0;
+    free(base);
+    return !is_here;
+}
+
+/* Where the file really is; with `follow` that may be anywhere. */
+static int resolve(const struct field_folder *folder, const char *name, char **path, bool follow,
+                   struct gpusys_error *error)
 {
     struct stat info;
-    if (lstat(*path, &info))
+    char *real = realpath(*path, NULL);
+    if (!real)
         return gpusys_error_set_errno(error, -errno, "%s", *path);
-    if (S_ISLNK(info.st_mode) && !follow) {
-        gpusys_error_set(error, -ELOOP, "%s is a symbolic link", *path);
+    if (!follow && leads_elsewhere(folder, name, real)) {
+        free(real);
+        gpusys_error_set(error, -ELOOP, "%s is a symbolic link, or behind one", *path);
         gpusys_error_set_hint(error, "--follow serves what links lead to");
         return -ELOOP;
     }
-    char *real = follow ? realpath(*path, NULL) : NULL;
-    if (follow && !real)
-        return gpusys_error_set_errno(error, -errno, "%s", *path);
-    if (real) {
-        free(*path);
-        *path = real;
-    }
+    free(*path);
+    *path = real;
     if (stat(*path, &info) || !S_ISREG(info.st_mode))
         return gpusys_error_set(error, -EINVAL, "%s is no plain file", *path);
     return 0;
@@ -56,7 +65,7 @@ int field_folder_add(struct field_folder *folder, const char *name, bool follow,
         folder->paths = longer;
     if (!longer || asprintf(&path, "%s/%s", folder->path, name) < 0)
         return gpusys_error_set(error, -ENOMEM, "out of memory");
-    int code = resolve(&path, follow, error);
+    int code = resolve(folder, name, &path, follow, error);
     if (code)
         free(path);
     else

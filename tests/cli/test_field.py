@@ -269,6 +269,18 @@ class Experts(FieldTest):
                     self.assertEqual((self.experts / served).read_bytes(), (self.out / name).read_bytes())
                 server.end()
 
+    def test_linked_folder(self):
+        """A layer behind a link to a folder elsewhere is no more served than one that is a link."""
+        elsewhere = self.work / "elsewhere"
+        elsewhere.mkdir()
+        for path in self.experts.glob("*.bin"):
+            path.rename(elsewhere / path.name)
+        (self.experts / "sub").symlink_to(elsewhere)
+        self.header["file_template"] = "sub/layer_{layer:02}.bin"
+        (self.experts / "header.json").write_text(json.dumps(self.header))
+        self.assertIn("sub/layer_00.bin is a symbolic link, or behind one", self.refused(self.experts, dialect="experts"))
+        self.serve_dialect("experts", self.experts, "--follow")
+
     def test_damaged(self):
         for changes, words in (
                 ({"num_experts": 0}, "0 experts"), ({"num_experts": -1}, '"num_experts" is no number'),
