@@ -30,7 +30,7 @@ def harness_commands(lab):
         contains(str(failure), "because", "why a command failed")
 
 
-@suite("one-host", limit=20, native=True)
+@suite("one-host", limit=20, native=True, long=True)
 def harness_processes(lab):
     """Background processes: output while they run, signals, stop, kill, several at once, time-outs."""
     host, = lab.hosts
@@ -88,7 +88,7 @@ def harness_judge(lab):
     equal(lab.kernel_faults(), [], "a complaint that was meant")
 
 
-@suite("one-host", limit=60)
+@suite("one-host", limit=60, long=True)
 def harness_death(lab):
     """A host that panics or reboots is noticed, with the end of its console, and the next suite has a new one."""
     for command, words in (("echo c >/proc/sysrq-trigger", "sysrq triggered crash"), ("reboot -f", "host 1")):
@@ -106,7 +106,7 @@ def harness_death(lab):
         equal(lab.hosts[0].ok("echo alive"), "alive\n", "the new host")
 
 
-@suite("one-host", limit=20)
+@suite("one-host", limit=20, long=True)
 def harness_silence(lab):
     """A host that does not answer any more is noticed."""
     host, = lab.hosts
@@ -123,7 +123,7 @@ def harness_silence(lab):
     equal(host.ok("echo alive"), "alive\n", "a host that goes on")
 
 
-@suite("one-host", limit=20)
+@suite("one-host", limit=20, long=True)
 def harness_leftovers(lab):
     """What a suite leaves behind is put right: processes, MTU, addresses, devices, queueing, cables."""
     host, = lab.hosts

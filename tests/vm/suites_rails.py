@@ -45,7 +45,7 @@ def rails_up(lab):
             check(re.search(r"active_mtu:\s+4096 ", said), f"{host}, rail {rail}: no MTU of 4096 in {said}")
 
 
-@suite("two-hosts", limit=40)
+@suite("two-hosts", limit=40, long=True)
 def rails_carry(lab):
     """perftest reads and writes over each rail, and the other rail carries none of it."""
     def packets():
@@ -60,7 +60,7 @@ def rails_carry(lab):
             equal(moved[1 - rail], 0, f"{program}: packets over rail {1 - rail}")
 
 
-@suite("two-hosts", limit=40)
+@suite("two-hosts", limit=40, long=True)
 def rails_cut(lab):
     """A cut cable stops a transfer, both ports go down, and the transfer goes on when the cable is mended."""
     one, two = lab.hosts
@@ -95,7 +95,7 @@ def rails_unplugged(lab):
     two.until(f"ping -c 1 -W 1 {one.address(1)}")
 
 
-@suite("two-hosts", limit=30)
+@suite("two-hosts", limit=30, long=True)
 def rails_killed(lab):
     """kill -9 of both ends in the middle of a transfer leaves nothing in the kernels, and the rail works again."""
     one, two = lab.hosts
@@ -111,7 +111,7 @@ def rails_killed(lab):
     equal(transfer(lab, "ib_write_bw", 0, "-s", "4096", "-n", "100")[:2], (0, 0), "the rail afterwards")
 
 
-@suite("two-hosts", limit=30)
+@suite("two-hosts", limit=30, long=True)
 def rails_changed(lab):
     """An interface's MTU bounds its port's; a deleted rxe device is gone, and one added in its place works."""
     one, two = lab.hosts

@@ -10,18 +10,18 @@ import traceback
 from .debian import Unavailable
 from .hosts import Failed, HostDied
 
-Suite = collections.namedtuple("Suite", "name topology function limit programs modules native")
+Suite = collections.namedtuple("Suite", "name topology function limit programs modules native long")
 SUITES = []  # in the order in which they run
 DONE, FAILED, NOT_HERE = 0, 1, 77
 
 
-def suite(topology, limit, name=None, programs=(), modules=(), native=False):
+def suite(topology, limit, name=None, programs=(), modules=(), native=False, long=False):
     """Enter a function in the table. Its name, with - for _, is the suite's. `limit` is in seconds, with KVM;
     `programs` and `modules` are names of what is to be on the hosts beside the usual; `native`: fit for a real
-    machine."""
+    machine; `long`: left to --long."""
     def enter(function):
         entered = Suite(name or function.__name__.replace("_", "-"), topology, function, limit, tuple(programs),
-                        tuple(modules), native)
+                        tuple(modules), native, long)
         if any(other.name == entered.name for other in SUITES):
             raise ValueError(f"two suites have the name {entered.name}")
         SUITES.append(entered)
