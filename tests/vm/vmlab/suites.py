@@ -10,7 +10,7 @@ import traceback
 from .debian import Unavailable
 from .hosts import Failed, HostDied
 
-Suite = collections.namedtuple("Suite", "name topology function limit programs modules native long")
+Suite = collections.namedtuple("Suite", "name topology function limit programs modules native long", defaults=(False,))
 SUITES = []  # in the order in which they run
 DONE, FAILED, NOT_HERE = 0, 1, 77
 
