@@ -162,7 +162,9 @@ static void add_what_arrived(const struct pull *pull, struct gpusys_error *error
         quantity_of_bytes(done, pull->plan.bytes - pull->progress.total_bytes + pull->progress.done_bytes),
         quantity_of_bytes(total, pull->plan.bytes), pull->files_done + pull->files_present, pull->plan.files);
     if (!error->hint[0])
-        gpusys_error_set_hint(error, "run the same command again: it goes on where this one stopped");
+        gpusys_error_set_hint(error, pull->description
+                                         ? "run the same command again; in this dialect it begins anew"
+                                         : "run the same command again: it goes on where this one stopped");
 }
 
 static const char *files_text(char text[64], uint64_t count)

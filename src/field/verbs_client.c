@@ -52,7 +52,13 @@ static int probe(struct gpusys_railset *set, const struct gs_verbs_opening *open
     for (uint32_t i = 1; i < opening->n_regions; i++)
         if (opening->regions[i].length > opening->regions[longest].length)
             longest = i;
-    return gpusys_railset_probe(set, longest, opening->regions[longest].length, opening->deadline_ns, error);
+    int result =
+        gpusys_railset_probe(set, longest, opening->regions[longest].length, opening->deadline_ns, error);
+    if (result != -EPROTO)
+        return result;
+    if (error)
+        error->code = -EHOSTUNREACH;
+    return -EHOSTUNREACH; /* the network's fault and not the peer's: over tcp it may do */
 }
 
 static void close_rails(struct gs_rail **rails, uint32_t n_rails)

@@ -67,7 +67,7 @@ def verbs_back(lab):
     wait_packets(pulling, two, 1, 100)
     one.plug(1, False)
     said = pulling.wait_for("rail 1 (verbs) died: Connection timed out")
-    for part in ("rxe1 port 1: request ", "retry count exceeded", f"GID 1 {two.address(1)}", one.address(1), "cause"):
+    for part in ("rxe1 port 1: request ", "retry count exceeded", f"GID 1 {two.address(1)}", one.address(1), "something between drops the packets"):
         contains(said, part, "what pull says of the silent rail")
     one.plug(1)
     pulling.wait_for("rail 1 is back")
