@@ -7,6 +7,8 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -56,25 +58,40 @@ static void host_of(char host[256], const char *address)
     snprintf(host, 256, "%.*s", (int)length, address);
 }
 
-/* Look a name up, and give up in time: the resolver has no deadline of its own. An EAI_ code. */
+/* The resolver has no deadline of its own, so it has a thread of its own; one that was given up keeps this. */
+static struct {
+    char host[256];
+    struct addrinfo *list;
+    int result; /* an EAI_ code */
+    sem_t done;
+} lookup;
+
+static void *look_up_main(void *argument)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
+    (void)argument;
+    lookup.result = getaddrinfo(lookup.host, "1", &hints, &lookup.list);
+    sem_post(&lookup.done);
+    return NULL;
+}
+
+/* An EAI_ code; EAI_AGAIN too when the time is over. Once in a process. */
 static int look_up(struct addrinfo **ret_list, const char *host, int64_t timeout_ns)
 {
-    static struct addrinfo hints = {.ai_socktype = SOCK_DGRAM};
-    static struct gaicb request; /* static: a resolver that was given up may still use them */
-    static char name[256];
-    struct gaicb *list[1] = {&request};
-    struct timespec patience = {timeout_ns / 1000000000, timeout_ns % 1000000000};
-    snprintf(name, sizeof name, "%s", host);
-    request = (struct gaicb){.ar_name = name, .ar_service = "1", .ar_request = &hints};
-    int result = getaddrinfo_a(GAI_NOWAIT, list, 1, NULL);
-    if (result)
-        return result;
-    result = gai_suspend((const struct gaicb *const *)list, 1, &patience);
-    if (result == EAI_AGAIN)
-        return EAI_AGAIN;
-    result = gai_error(&request);
-    *ret_list = request.ar_result;
-    return result;
+    struct timespec end;
+    pthread_t thread;
+    snprintf(lookup.host, sizeof lookup.host, "%s", host);
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += timeout_ns / 1000000000 + (end.tv_nsec + timeout_ns % 1000000000) / 1000000000;
+    end.tv_nsec = (end.tv_nsec + timeout_ns % 1000000000) % 1000000000;
+    if (sem_init(&lookup.done, 0, 0) || pthread_create(&thread, NULL, look_up_main, NULL))
+        return EAI_MEMORY;
+    pthread_detach(thread);
+    while (sem_timedwait(&lookup.done, &end))
+        if (errno != EINTR)
+            return EAI_AGAIN;
+    *ret_list = lookup.list;
+    return lookup.result;
 }
 
 /* Connecting a datagram socket asks the routing table, and sends nothing. */

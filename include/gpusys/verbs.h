@@ -270,7 +270,6 @@ struct gpusys_qp_options {
     uint32_t gid_index; /* with GPUSYS_QP_GID_INDEX */
     uint32_t reserved;  /* 0 */
 };
-
 /* A queue pair in INIT that lets its peer read and write what the domain's registrations allow. */
 GPUSYS_API int gpusys_qp_open(struct gpusys_qp **ret_qp, struct gpusys_pd *pd,
                               const struct gpusys_qp_options *options, struct gpusys_error *error);

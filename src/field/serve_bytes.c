@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "field/serve.h"
 
+#include <gpusys/deadline.h>
+
 #include <errno.h>
 #include <poll.h>
 #include <sys/sendfile.h>
@@ -14,8 +16,18 @@ enum {
     SEND_STEP_BYTES = 1 << 30,
 };
 
+/* A client that asks and does not read takes a place from others: how long not one byte may move. */
+static int64_t stall_deadline(const struct gs_field_client *client)
+{
+    enum { STEPS = 6 }; /* a minute, usually */
+    int64_t step = client->field->step_timeout_ns;
+    return step < 0 ? GPUSYS_NO_DEADLINE : gpusys_deadline_after(STEPS * step);
+}
+
 static int lost(int code, struct gpusys_error *error)
 {
+    if (code == -ETIMEDOUT || code == -EAGAIN)
+        return gpusys_error_set(error, -ETIMEDOUT, "it did not read its reply");
     if (code == -EPIPE || code == -ECONNRESET)
         return gpusys_error_set(error, code, "it left within a reply");
     return gpusys_error_set_errno(error, code, "a reply");
@@ -24,7 +36,7 @@ static int lost(int code, struct gpusys_error *error)
 static int write_all(struct gs_field_client *client, const void *bytes, size_t size,
                      struct gpusys_error *error)
 {
-    int code = gpusys_stream_write(client->stream, bytes, size, GPUSYS_NO_DEADLINE, NULL);
+    int code = gpusys_stream_write(client->stream, bytes, size, stall_deadline(client), NULL);
     return code ? lost(code, error) : 0;
 }
 
@@ -57,8 +69,9 @@ static int send_short(struct gs_field_client *client, struct gs_region *file, in
 }
 
 /* Send, or wait until that is possible; a negative errno, or how much went. */
-static ssize_t send_some(int socket, int fd, uint64_t offset, uint64_t length)
+static ssize_t send_some(const struct gs_field_client *client, int fd, uint64_t offset, uint64_t length)
 {
+    int socket = gpusys_stream_fd(client->stream);
     for (;;) {
         off_t at = (off_t)offset;
         ssize_t count =
@@ -69,18 +82,19 @@ static ssize_t send_some(int socket, int fd, uint64_t offset, uint64_t length)
             continue;
         if (errno != EAGAIN)
             return -errno;
-        int code = gs_wait_fd(socket, POLLOUT, GPUSYS_NO_DEADLINE);
+        int code = gs_wait_fd(socket, POLLOUT, stall_deadline(client));
         if (code)
             return code;
     }
 }
 
-static int send_ok(int socket)
+static int send_ok(const struct gs_field_client *client)
 {
+    int socket = gpusys_stream_fd(client->stream);
     static const uint8_t status = GPUSYS_STATUS_OK;
     while (send(socket, &status, 1, MSG_MORE | MSG_NOSIGNAL) < 0) {
         int code = errno == EINTR    ? 0
-                   : errno == EAGAIN ? gs_wait_fd(socket, POLLOUT, GPUSYS_NO_DEADLINE)
+                   : errno == EAGAIN ? gs_wait_fd(socket, POLLOUT, stall_deadline(client))
                                      : -errno;
         if (code)
             return code;
@@ -92,9 +106,9 @@ static int send_ok(int socket)
 static int send_long(struct gs_field_client *client, struct gs_region *file, int fd, uint64_t offset,
                      uint64_t length, struct gpusys_error *error)
 {
-    int socket = gpusys_stream_fd(client->stream), code = send_ok(socket);
+    int code = send_ok(client);
     for (uint64_t done = 0; done < length && !code;) {
-        ssize_t count = send_some(socket, fd, offset + done, length - done);
+        ssize_t count = send_some(client, fd, offset + done, length - done);
         code = count < 0 ? (int)count : count == 0 ? -ESTALE : 0;
         done += count > 0 ? (uint64_t)count : 0;
     }

@@ -40,6 +40,8 @@ static int read_answer(struct gpusys_stream *stream, const struct gs_rail_target
         result = -EBADMSG;
     if (!result)
         result = gpusys_stream_read(stream, body, frame.body_bytes, deadline_ns, NULL);
+    if (result == -EAGAIN)
+        result = -ETIMEDOUT; /* a deadline that was past from the start */
     if (result)
         return gpusys_error_set_errno(error, result, "%s: the answer to ATTACH", name);
     if (frame.type == GS_REFUSED && gs_refused_decode(body, frame.body_bytes, &refused) == 0) {

@@ -104,7 +104,10 @@ int gpusys_qp_explain(const struct gpusys_qp *qp, const struct gpusys_qp_complet
     gs_qp_add_ends(qp, error);
     int health = gpusys_verbs_health(qp->verbs);
     gpusys_error_add_detail(error, "path", "MTU %u, %s; our port is %s", qp->mtu_bytes,
-                            qp->uses_grh ? "by GID" : "by LID", health ? strerrordesc_np(-health) : "up");
+                            qp->uses_grh ? "by GID" : "by LID",
+                            health == -ENETDOWN ? "down"
+                            : health            ? "gone"
+                                                : "up");
     if (completion->vendor)
         gpusys_error_add_detail(error, "device's code", "%#x", completion->vendor);
     if (word->cause)

@@ -205,6 +205,10 @@ int gpusys_qp_open(struct gpusys_qp **ret_qp, struct gpusys_pd *pd, const struct
     int result = take_options(&options, given, &info, error);
     if (result)
         return result;
+    result = gpusys_verbs_health(pd->verbs);
+    if (result)
+        return gpusys_error_set(error, result, "%s port %u %s", info.device, info.port,
+                                result == -ENETDOWN ? "is down" : "is gone");
     struct gpusys_qp *qp = make_object(&options);
     if (!qp)
         return gpusys_error_set_errno(error, -ENOMEM, "%s: a queue pair for %u requests", info.device,

@@ -146,16 +146,39 @@ void gs_verbs_forget_region(struct gpusys_remote *remote, uint32_t region)
 
 /* ---- the caller's memory ---- */
 
+/* Does a rail use this port, or one that is to come back? */
+static bool is_used(const struct gpusys_remote *remote, const struct gs_verbs_end *end)
+{
+    for (unsigned i = 0; i < remote->n_lanes; i++) {
+        const struct gs_lane *lane = &remote->lanes[i];
+        if (lane->pair ? lane->pair->end == end : gs_verbs_rail_end(lane->rail) == end)
+            return true;
+    }
+    return false;
+}
+
+/* A port that has gone registers nothing, and its rail will find that out; the others go on. */
 int gpusys_remote_register(struct gpusys_remote *remote, void *address, uint64_t length,
                            struct gpusys_error *error)
 {
+    struct gpusys_error why = {0};
     int result = 0;
     if (remote->transport != GPUSYS_TRANSPORT_VERBS)
         return 0;
-    for (unsigned i = 0; i < remote->n_ends && !result; i++)
-        result = gs_verbs_end_register(remote->ends[i], address, length, error);
-    if (result)
-        gpusys_remote_unregister(remote, address);
+    for (unsigned i = 0; i < remote->n_ends && !result; i++) {
+        if (!is_used(remote, remote->ends[i]))
+            continue;
+        result = gs_verbs_end_register(remote->ends[i], address, length, &why);
+        bool is_gone = result == -EIO || result == -ENODEV;
+        if (is_gone)
+            gs_log(GPUSYS_LOG_WARN, "%s", why.message);
+        result = is_gone ? 0 : result;
+    }
+    if (!result)
+        return 0;
+    gpusys_remote_unregister(remote, address);
+    if (error)
+        *error = why;
     return result;
 }
 

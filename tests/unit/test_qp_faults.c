@@ -476,7 +476,7 @@ static void a_port_that_is_down_is_named(void **state)
     assert_int_equal(gpusys_qp_post(ends[0].qp, &op, 0), -ENETDOWN);
     const struct gpusys_qp_completion completion = {.status = -ETIMEDOUT, .foreign = IBV_WC_RETRY_EXC_ERR};
     gpusys_qp_explain(ends[0].qp, &completion, &error);
-    assert_non_null(strstr(error.detail, "by LID; our port is Network is down"));
+    assert_non_null(strstr(error.detail, "by LID; our port is down"));
     assert_non_null(strstr(error.detail, "LID 6"));
     FAKE(fake_ibverbs_event)("ib0", IBV_EVENT_PORT_ACTIVE, 1);
     assert_int_equal(gpusys_verbs_event(ends[0].verbs, &event), 1);
