@@ -41,14 +41,14 @@ static int keep(struct pull *pull, const char *name, const char *text, size_t by
     char part[64];
     const char *leaf;
     int directory;
-    if (is_taken(pull, name)) {
-        note("%s is not written: the peer has a file of that name", name);
+    snprintf(part, sizeof part, "%s.part", name); /* names without a folder */
+    if (is_taken(pull, name) || is_taken(pull, part)) {
+        note("%s is not written: the peer has a file of that name, or of its name while it is written", name);
         return 0;
     }
     int code = tree_parent(&pull->tree, name, &directory, &leaf, error);
     if (code)
         return code;
-    snprintf(part, sizeof part, "%s.part", leaf);
     unlinkat(directory, part, 0);
     int fd = openat(directory, part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     code = fd < 0 ? -errno : write_all(fd, text, bytes);

@@ -280,7 +280,7 @@ static int make_registration(struct gs_verbs_grant *grant, unsigned port, struct
     bool is_file = gs_region_is_file(keyed->region);
     int result = is_file && !keyed->map && !keyed->copy ? map_file(keyed) : 0;
     if (result)
-        gpusys_error_set_errno(error, result, "\"%s\"", keyed->region->name);
+        gs_region_fail(keyed->region, result, error);
     if (!result)
         result = register_pieces(grant, port, keyed, error);
     if (cannot_pin(result) && keyed->map && !keyed->copy) {
@@ -313,7 +313,7 @@ static int check_same(struct gs_region *region, struct gpusys_error *error)
         result = gs_file_check(&region->file, fd);
         gs_file_unpin(region->files, &region->file);
     }
-    return result ? gpusys_error_set_errno(error, result, "\"%s\"", region->name) : 0;
+    return result ? gs_region_fail(region, result, error) : 0;
 }
 
 static int list_keys(const struct keyed *keyed, unsigned port, struct gs_keyed *ret_keyed,

@@ -45,6 +45,13 @@ void gs_region_drop(struct gs_region *region)
     free(region);
 }
 
+int gs_region_fail(const struct gs_region *region, int code, struct gpusys_error *error)
+{
+    if (code == -ESTALE)
+        return gpusys_error_set(error, code, "\"%s\" changed while it was served", region->name);
+    return gpusys_error_set_errno(error, code, "\"%s\"", region->name);
+}
+
 int gs_region_pread(struct gs_region *region, int fd, void *buffer, size_t length, uint64_t offset)
 {
     for (size_t done = 0; done < length;) {

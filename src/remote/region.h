@@ -78,6 +78,9 @@ int gs_region_copy_get(struct gs_region *region, void **ret_copy, bool *ret_is_n
                        struct gpusys_error *error);
 bool gs_region_copy_put(struct gs_region *region); /* true: it is gone */
 
+/* The words for a file that cannot be read, or is another one by now. `code`. */
+int gs_region_fail(const struct gs_region *region, int code, struct gpusys_error *error);
+
 /* Read exactly `length` bytes of a file region; blocks. -ESTALE when the file ends early or is another. */
 int gs_region_pread(struct gs_region *region, int fd, void *buffer, size_t length, uint64_t offset);
 

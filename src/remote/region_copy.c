@@ -52,7 +52,7 @@ static int make(struct gs_region *region, struct gpusys_error *error)
     int result = fill(region, copy);
     if (result) {
         munmap(copy, length);
-        return gpusys_error_set_errno(error, result, "\"%s\"", region->name);
+        return gs_region_fail(region, result, error);
     }
     region->copy = copy;
     gs_log(GPUSYS_LOG_INFO,

@@ -356,10 +356,11 @@ static int rail(struct gs_conn *conn, uint64_t serial, const struct gs_rail_wish
         gs_conn_decline(conn, serial, GS_REFUSED_RANGE, "there is no RDMA port %u here", wish->offer);
         return 0;
     }
+    struct gs_served_port *port = &peer->ports.at[wish->offer];
     conn->port = wish->offer;
-    if (choose_gid(conn, &peer->ports.at[wish->offer], wish->rail.gid, &gid)) {
-        gs_conn_decline(conn, serial, GS_REFUSED_LIMIT, "%s has no GID",
-                        peer->ports.at[wish->offer].info.device);
+    if (gpusys_verbs_health(port->verbs) || choose_gid(conn, port, wish->rail.gid, &gid)) {
+        gs_conn_decline(conn, serial, GS_REFUSED_LIMIT, "%s port %u is down, or gone", port->info.device,
+                        port->info.port);
         return 0;
     }
     struct verbs_job *self = new_job(conn, serial, rail_work, rail_done);
