@@ -78,7 +78,6 @@ struct gs_session {
     struct gs_region *arenas[GS_ARENAS_MAX];
     bool arena_pending[GS_ARENAS_MAX]; /* the pool is making it */
     struct gs_verbs_grant *grant;      /* what its verbs rails reach; NULL: it has had none */
-    uint8_t verbs_peer[16];            /* a GID of the client's, by which ours are chosen */
 };
 
 struct gpusys_peer {
@@ -183,8 +182,7 @@ void gs_verbs_serve_watch(struct gpusys_peer *peer); /* events, on the first wor
 void gs_verbs_serve_close(struct gpusys_peer *peer);
 
 /* What the peer offers to this client, into WELCOME. */
-void gs_verbs_serve_offer(struct gs_conn *conn, struct gs_session *session, const struct gs_hello *hello,
-                          struct gs_welcome *welcome);
+void gs_verbs_serve_offer(struct gs_conn *conn, const struct gs_hello *hello, struct gs_welcome *welcome);
 /* A message on a verbs rail's connection; and its end: after it nothing more is read or written. */
 void gs_verbs_serve(struct gs_conn *conn, const struct gs_frame *frame, const unsigned char *body);
 void gs_verbs_serve_stop(struct gs_conn *conn);

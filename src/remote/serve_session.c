@@ -81,7 +81,7 @@ static bool may_open(struct gs_conn *conn, uint64_t serial, const struct gs_hell
     return true;
 }
 
-static int welcome(struct gs_conn *conn, uint64_t serial, struct gs_session *session,
+static int welcome(struct gs_conn *conn, uint64_t serial, const struct gs_session *session,
                    const struct gs_hello *hello)
 {
     struct gpusys_peer *peer = conn->worker->peer;
@@ -94,7 +94,7 @@ static int welcome(struct gs_conn *conn, uint64_t serial, struct gs_session *ses
     memcpy(message.session, session->id, GS_NONCE_BYTES);
     memcpy(message.proof, session->proof, GS_NONCE_BYTES);
     memcpy(message.cookie, peer->cookie + GS_COOKIE_BYTES / 2, GS_COOKIE_BYTES / 2);
-    gs_verbs_serve_offer(conn, session, hello, &message);
+    gs_verbs_serve_offer(conn, hello, &message);
     return gs_welcome_encode(&conn->channel.out, serial, &message);
 }
 

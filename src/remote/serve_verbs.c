@@ -123,15 +123,13 @@ static void describe(const struct gs_conn *conn, const struct gs_served_port *po
     memcpy(ret_record->gid, gid.gid, sizeof ret_record->gid);
 }
 
-void gs_verbs_serve_offer(struct gs_conn *conn, struct gs_session *session, const struct gs_hello *hello,
-                          struct gs_welcome *welcome)
+void gs_verbs_serve_offer(struct gs_conn *conn, const struct gs_hello *hello, struct gs_welcome *welcome)
 {
     const struct gs_served_ports *ports = &conn->worker->peer->ports;
     if (hello->n_rails == 0)
         return; /* it wants none */
-    memcpy(session->verbs_peer, hello->rails[0].gid, sizeof session->verbs_peer);
     for (unsigned i = 0; i < ports->n; i++)
-        describe(conn, &ports->at[i], session->verbs_peer, &welcome->rails[welcome->n_rails++]);
+        describe(conn, &ports->at[i], hello->rails[0].gid, &welcome->rails[welcome->n_rails++]);
 }
 
 /* ---- the grant of a session ---- */
