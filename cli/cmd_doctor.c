@@ -28,7 +28,7 @@ static const struct option rows[] = {
 /* A check, and what came of it. */
 struct result {
     const struct doctor_check *check;
-    struct doctor_child child;
+    struct child child;
     struct doctor_finding finding;
     bool required;
 };
@@ -99,43 +99,20 @@ static void examine(struct examination *examination, int64_t timeout_ns)
     }
 }
 
-static void print_result(const struct result *result)
-{
-    static const enum output_colour colours[] = {COLOUR_GREEN, COLOUR_YELLOW, COLOUR_RED, COLOUR_DIM};
-    const struct doctor_finding *finding = &result->finding;
-    char safe[sizeof finding->evidence * 4];
-    printf("%s%-10s%s  %-18s  %s\n", colour(stdout, colours[finding->verdict]),
-           doctor_verdict_names[finding->verdict], colour(stdout, COLOUR_PLAIN), result->check->name,
-           output_safe(safe, sizeof safe, finding->evidence));
-    if (finding->consequence[0])
-        printf("%12s%-18s  %s\n", "", "  so", output_safe(safe, sizeof safe, finding->consequence));
-    if (finding->fix[0])
-        printf("%12s%-18s  %s\n", "", "  fix", output_safe(safe, sizeof safe, finding->fix));
-}
-
 static void print_text(const struct examination *examination)
 {
     const size_t *counts = examination->counts;
     for (size_t i = 0; i < examination->n_results; i++)
-        print_result(&examination->results[i]);
+        doctor_print(examination->results[i].check->name, &examination->results[i].finding);
     printf("\n%zu ok, %zu missing, %zu broken, %zu not needed\n", counts[DOCTOR_OK], counts[DOCTOR_MISSING],
            counts[DOCTOR_BROKEN], counts[DOCTOR_NOT_NEEDED]);
 }
 
-/* Text from outside need not be UTF-8, and JSON must be. */
-static json_t *json_text(const char *text)
-{
-    char safe[sizeof((struct doctor_finding *)0)->evidence * 4];
-    return json_string(output_safe(safe, sizeof safe, text));
-}
-
 static json_t *json_of(const struct result *result)
 {
-    const struct doctor_finding *finding = &result->finding;
-    return json_pack("{s:s, s:s, s:s, s:b, s:o, s:o, s:o}", "name", result->check->name, "title",
-                     result->check->title, "verdict", doctor_verdict_names[finding->verdict], "required",
-                     result->required, "evidence", json_text(finding->evidence), "consequence",
-                     json_text(finding->consequence), "fix", json_text(finding->fix));
+    json_t *object = doctor_json(result->check->name, result->check->title, &result->finding);
+    json_object_set_new(object, "required", json_boolean(result->required));
+    return object;
 }
 
 static int print_json(const struct examination *examination)

@@ -6,11 +6,11 @@
 #include <string.h>
 
 extern const struct command command_bench, command_doctor, command_doctor_child, command_help, command_ls,
-    command_pull, command_rails, command_serve;
+    command_nccl, command_nccl_child, command_pull, command_rails, command_serve;
 
 const struct command *const commands[] = {
-    &command_serve,  &command_ls,    &command_pull, &command_bench,
-    &command_doctor, &command_rails, &command_help, &command_doctor_child,
+    &command_serve, &command_ls,   &command_pull, &command_bench,        &command_doctor,
+    &command_rails, &command_nccl, &command_help, &command_doctor_child, &command_nccl_child,
 };
 const size_t n_commands = sizeof commands / sizeof *commands;
 

@@ -7,10 +7,10 @@
 #include <string.h>
 
 extern const struct doctor_module doctor_memory, doctor_sockets, doctor_kernel, doctor_rdma, doctor_rails,
-    doctor_self_test;
+    doctor_gpu, doctor_nccl, doctor_self_test;
 
-static const struct doctor_module *const modules[] = {&doctor_memory, &doctor_sockets, &doctor_kernel,
-                                                      &doctor_rdma, &doctor_rails};
+static const struct doctor_module *const modules[] = {
+    &doctor_memory, &doctor_sockets, &doctor_kernel, &doctor_rdma, &doctor_rails, &doctor_gpu, &doctor_nccl};
 static const size_t n_modules = sizeof modules / sizeof *modules;
 
 const char *const doctor_verdict_names[DOCTOR_VERDICTS] = {"ok", "missing", "broken", "not needed"};

@@ -9,11 +9,13 @@
 #ifndef GPUSYS_CLI_DOCTOR_H
 #define GPUSYS_CLI_DOCTOR_H
 
+#include "child.h"
+
 #include <gpusys/api.h>
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 enum doctor_verdict {
     DOCTOR_OK,         /* it is there and works */
@@ -64,16 +66,20 @@ void doctor_so(struct doctor_finding *finding, const char *consequence, const ch
 const struct doctor_check *doctor_check_at(size_t index, bool self_test);
 const struct doctor_check *doctor_check_find(const char *name);
 
-/* doctor_child.c: a check in a process of its own. */
-struct doctor_child {
-    pid_t pid;  /* 0: it could not be started */
-    int report; /* the pipe that it writes its finding to */
-    int error;  /* why it could not be started, negative errno */
-};
-
-void doctor_child_start(struct doctor_child *child, const struct doctor_check *check);
+/* doctor_child.c: a check in a process of its own, or a look of the library's. */
+void doctor_child_start(struct child *child, const struct doctor_check *check);
+void doctor_child_start_look(struct child *child, const char *look);
 
 /* Wait until the deadline (gpusys/deadline.h), end the child whatever it does, and say what came of it. */
-void doctor_child_finish(struct doctor_child *child, int64_t deadline_ns, struct doctor_finding *finding);
+void doctor_child_finish(struct child *child, int64_t deadline_ns, struct doctor_finding *finding);
+
+/* doctor_look.c: one of the looks of gpusys_nccl_preflight, as a finding. */
+void doctor_look(struct doctor_finding *finding, const char *look);
+
+/* doctor_print.c: one row of text, with what follows and the fix under it; wrapped on a terminal. */
+void doctor_print(const char *name, const struct doctor_finding *finding);
+
+/* The finding as a JSON object, behind its name and title. */
+json_t *doctor_json(const char *name, const char *title, const struct doctor_finding *finding);
 
 #endif

@@ -1,81 +1,29 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/*
- * A check in a process of its own: the command runs itself again with a hidden command and reads the finding
- * from a pipe, as four texts that each end in a NUL. Whatever the child does, the parent is through by the
- * deadline.
- */
+/* A check in a process of its own. Its finding comes back as four texts that each end in a NUL. */
 #include "command.h"
 #include "doctor.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <gpusys/deadline.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { REPORT_FD = 3, REPORT_BYTES = 1024 };
+enum { REPORT_BYTES = 1024 };
+static const char look_mark[] = "look:";
 
-/* In the child, between fork and exec: only calls that are safe there. */
-static _Noreturn void become_child(const char *name, int report)
+void doctor_child_start(struct child *child, const struct doctor_check *check)
 {
-    char program[] = "/proc/self/exe", command[] = "doctor-child", check[64] = "";
-    char *argv[] = {program, command, check, NULL};
-    strncat(check, name, sizeof check - 1);
-    setpgid(0, 0); /* so that what it starts can be ended with it */
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (report != REPORT_FD)
-        dup2(report, REPORT_FD);
-    else
-        fcntl(report, F_SETFD, 0);
-    for (int fd = 0; fd < REPORT_FD && null >= 0; fd++)
-        dup2(null, fd); /* a library that prints must not spoil our output */
-    execv(program, argv);
-    _exit(127);
+    child_start(child, "doctor-child", check->name);
 }
 
-void doctor_child_start(struct doctor_child *child, const struct doctor_check *check)
+void doctor_child_start_look(struct child *child, const char *look)
 {
-    int ends[2];
-    *child = (struct doctor_child){.report = -1};
-    if (pipe2(ends, O_CLOEXEC)) {
-        child->error = -errno;
-        return;
-    }
-    child->pid = fork();
-    if (child->pid == 0)
-        become_child(check->name, ends[1]);
-    if (child->pid < 0)
-        child->error = -errno;
-    close(ends[1]);
-    child->report = ends[0];
-}
-
-/* Read until the child closes its end. The bytes that came, or -ETIMEDOUT. */
-static ssize_t read_report(int fd, int64_t deadline_ns, char report[REPORT_BYTES])
-{
-    size_t used = 0;
-    for (;;) {
-        int64_t left_ns = deadline_ns - gpusys_now_ns();
-        struct pollfd entry = {.fd = fd, .events = POLLIN};
-        int ready = poll(&entry, 1, left_ns > 0 ? (int)(left_ns / 1000000) + 1 : 0);
-        if (ready == 0 && left_ns <= 0)
-            return -ETIMEDOUT;
-        if (ready <= 0)
-            continue;
-        ssize_t count = read(fd, report + used, REPORT_BYTES - used);
-        if (count <= 0)
-            return (ssize_t)used;
-        used += (size_t)count;
-    }
+    char operand[64];
+    snprintf(operand, sizeof operand, "%s%s", look_mark, look);
+    child_start(child, "doctor-child", operand);
 }
 
 /* The next text of the report, or NULL when it does not end. */
@@ -103,17 +51,6 @@ static bool unpack(const char *report, size_t size, struct doctor_finding *findi
     return false;
 }
 
-/* End the child and all it started, and give its wait status. One that has exited keeps the status it had. */
-static int end_child(pid_t pid)
-{
-    int status = 0;
-    kill(-pid, SIGKILL);
-    kill(pid, SIGKILL); /* in case it has not come to setpgid yet */
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    return status;
-}
-
 static void judge(int status, ssize_t size, const char *report, struct doctor_finding *finding)
 {
     if (size == -ETIMEDOUT)
@@ -132,30 +69,34 @@ static void judge(int status, ssize_t size, const char *report, struct doctor_fi
               "reinstall the package that the library belongs to, in the version of the driver");
 }
 
-void doctor_child_finish(struct doctor_child *child, int64_t deadline_ns, struct doctor_finding *finding)
+void doctor_child_finish(struct child *child, int64_t deadline_ns, struct doctor_finding *finding)
 {
     char report[REPORT_BYTES];
-    if (child->pid <= 0) {
-        doctor_found(finding, DOCTOR_BROKEN, "no process for the check: %s", strerrordesc_np(-child->error));
-        doctor_so(finding, "the check was not made", "ulimit -u, ulimit -n: allow more processes and files");
-    } else {
-        ssize_t size = read_report(child->report, deadline_ns, report);
-        judge(end_child(child->pid), size, report, finding);
+    int status = 0;
+    ssize_t size = child_finish(child, deadline_ns, report, sizeof report, &status);
+    if (child->pid > 0) {
+        judge(status, size, report, finding);
+        return;
     }
-    if (child->report >= 0)
-        close(child->report);
+    doctor_found(finding, DOCTOR_BROKEN, "no process for the check: %s", strerrordesc_np((int)-size));
+    doctor_so(finding, "the check was not made", "ulimit -u, ulimit -n: allow more processes and files");
 }
 
 static enum exit_code run(const struct call *call)
 {
-    const struct doctor_check *check = doctor_check_find(call->operands[0]);
+    const char *name = call->operands[0];
+    bool is_look = strncmp(name, look_mark, sizeof look_mark - 1) == 0;
+    const struct doctor_check *check = is_look ? NULL : doctor_check_find(name);
     struct doctor_finding finding;
-    if (!check || fcntl(REPORT_FD, F_SETFD, FD_CLOEXEC))
+    if ((!check && !is_look) || fcntl(CHILD_REPORT_FD, F_SETFD, FD_CLOEXEC))
         return EXIT_USAGE;
     doctor_found(&finding, DOCTOR_BROKEN, "the check said nothing");
-    check->run(&finding);
-    dprintf(REPORT_FD, "%s%c%s%c%s%c%s%c", doctor_verdict_names[finding.verdict], 0, finding.evidence, 0,
-            finding.consequence, 0, finding.fix, 0);
+    if (is_look)
+        doctor_look(&finding, name + sizeof look_mark - 1);
+    else
+        check->run(&finding);
+    dprintf(CHILD_REPORT_FD, "%s%c%s%c%s%c%s%c", doctor_verdict_names[finding.verdict], 0, finding.evidence,
+            0, finding.consequence, 0, finding.fix, 0);
     _exit(EXIT_DONE); /* a vendor's exit handlers are none of our business */
 }
 

@@ -25,6 +25,8 @@ enum gpusys_domain {
         3, /* a code the other side sent (enum gpusys_refusal, or the ack byte of the handshake) */
     GPUSYS_DOMAIN_LOADER = 4, /* dlopen or dlsym; the foreign code is 0 */
     GPUSYS_DOMAIN_VERBS = 5,  /* enum ibv_wc_status of a failed completion */
+    GPUSYS_DOMAIN_CUDA = 6,   /* CUresult of the CUDA driver */
+    GPUSYS_DOMAIN_NCCL = 7,   /* ncclResult_t (gpusys/nccl.h) */
 };
 
 struct gpusys_error {

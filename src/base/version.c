@@ -29,7 +29,13 @@ const char *gpusys_version(void)
 #define TRANSPORTS "shm tcp"
 #endif
 
+#if GS_HAS_NVTX
+#define NVTX ", nvtx"
+#else
+#define NVTX ""
+#endif
+
 const char *gpusys_build_info(void)
 {
-    return ARCHITECTURE ", " COMPILER ", transports " TRANSPORTS;
+    return ARCHITECTURE ", " COMPILER ", transports " TRANSPORTS NVTX;
 }

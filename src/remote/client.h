@@ -38,6 +38,7 @@ struct gs_batch {
     uint16_t note_bytes;
     size_t n_ios, room, at; /* ios[at …] are still to be cut … */
     uint64_t at_offset;     /* … the first of them from here on */
+    void *range;            /* for profilers; NULL: nobody asked */
     unsigned char note[GPUSYS_NOTE_BYTES];
     struct gpusys_io ios[];
 };

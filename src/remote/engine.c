@@ -6,6 +6,7 @@
 #include "remote/client.h"
 
 #include "base/deadline.h"
+#include "base/range.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -195,8 +196,27 @@ void gs_engine_free(struct gpusys_remote *remote, struct gs_batch *batch)
     remote->spare = batch;
 }
 
+/* What the batch is for profilers, and how many bytes. */
+static void *start_range(const struct gs_batch *batch)
+{
+    uint64_t bytes = 0;
+    unsigned reads = 0;
+    if (!gs_range_ops)
+        return NULL;
+    for (size_t i = 0; i < batch->n_ios; i++) {
+        bytes += batch->ios[i].length;
+        reads += batch->ios[i].op == GPUSYS_OP_READ;
+    }
+    const char *name = !batch->n_ios          ? "note"
+                       : !reads               ? "write"
+                       : reads < batch->n_ios ? "read and write"
+                                              : "read";
+    return gs_range_start(name, bytes);
+}
+
 static void link_batch(struct gpusys_remote *remote, struct gs_batch *batch)
 {
+    batch->range = start_range(batch);
     batch->older = remote->newest;
     *(batch->older ? &batch->older->newer : &remote->oldest) = batch;
     remote->newest = batch;
@@ -213,6 +233,7 @@ static void end_batch(struct gpusys_remote *remote, struct gs_batch *batch)
     *(batch->newer ? &batch->newer->older : &remote->newest) = batch->older;
     *(batch->older ? &batch->older->newer : &remote->oldest) = batch->newer;
     batch->next = NULL;
+    gs_range_end(batch->range);
     *remote->last_done = batch;
     remote->last_done = &batch->next;
     remote->news++;

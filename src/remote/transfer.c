@@ -3,6 +3,7 @@
 #include "remote/client.h"
 
 #include "base/options.h"
+#include "base/range.h"
 
 #include <gpusys/deadline.h>
 
@@ -194,9 +195,11 @@ static int move(struct gpusys_remote *remote, const struct gpusys_io *io, int64_
     return error ? error : completion.status;
 }
 
-/* Remember the region when all of it is faulted in. */
+/* Remember the region when all of it is faulted in, and nobody wants to see its reads and writes. */
 static void heat(struct gpusys_remote *remote, uint32_t region)
 {
+    if (gs_range_ops)
+        return;
     struct gs_mapping *mapping = remote->shm && !remote->dead ? gs_shm_mapping(remote->shm, region) : NULL;
     if (!mapping || !gs_shm_is_ready(mapping, 0, mapping->length))
         return;
@@ -212,7 +215,10 @@ static int move_slowly(struct gpusys_remote *remote, uint8_t op, uint32_t region
     if (mapping && offset <= mapping->length && length <= mapping->length - offset &&
         gs_shm_is_ready(mapping, offset, length)) {
         heat(remote, region);
-        return gs_shm_copy(mapping, op, offset, buffer, (size_t)length);
+        void *range = gs_range_start(op == GPUSYS_OP_READ ? "read" : "write", length);
+        int error = gs_shm_copy(mapping, op, offset, buffer, (size_t)length);
+        gs_range_end(range);
+        return error;
     }
     struct gpusys_io io = {.op = op, .region = region, .offset = offset, .buffer = buffer, .length = length};
     return move(remote, &io, timeout_ns);

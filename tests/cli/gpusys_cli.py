@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What the tests of the command share: run it, look at its exit code and what it said."""
+import fcntl
 import json
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 import unittest
 
 GPUSYS = os.environ.get("GPUSYS", "gpusys")
@@ -36,11 +39,12 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(document["schema"], schema)
         return document
 
-    def on_terminal(self, *words, env=None):
-        """What the command writes on stdout and stderr when both are a terminal."""
+    def on_terminal(self, *words, env=None, columns=0):
+        """What the command writes on stdout and stderr when both are a terminal (of no known width)."""
         environment = {k: v for k, v in os.environ.items() if k not in CLEARED}
         environment.update({"TERM": "xterm", **(env or {})})
         ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 0, columns, 0, 0))
         child = subprocess.Popen([GPUSYS, *words], env=environment, stdin=subprocess.DEVNULL, stdout=theirs,
                                  stderr=theirs)
         os.close(theirs)

@@ -15,8 +15,10 @@ VERDICTS = {"ok", "missing", "broken", "not needed"}
 CHECKS = ["open-files", "locked-memory", "memfd", "shm-size", "huge-pages", "tcp-loopback", "tcp6-loopback",
           "tcp-reno", "unix-sockets", "runtime-dir", "kernel", "openat2", "preadv2-nowait", "populate-read",
           "copy-file-range", "cachestat", "clock", "processors", "rdma-modules", "rdma-devices", "rdma-library",
-          "rdma-providers", "rdma-ports", "rdma-gids", "rdma-mtu", "rdma-memory"]
+          "rdma-providers", "rdma-ports", "rdma-gids", "rdma-mtu", "rdma-memory", "cuda-driver", "cuda-gpudirect", "nccl-library",
+          "nccl-versions", "nccl-copies", "nccl-environment", "nccl-interface", "nccl-shm"]
 FAKE = os.environ.get("FAKE_IBVERBS", "")
+CUDA, NCCL = os.environ.get("FAKE_CUDA", ""), os.environ.get("FAKE_NCCL", "")
 
 
 class Doctor(CommandTest):
@@ -197,6 +199,38 @@ class Rdma(CommandTest):
             verdict, evidence = self.found("device roce0\nport 1\n", copy)["providers"]
         self.assertEqual(verdict, "broken")
         self.assertRegex(evidence, rf"^0 load, 1 do not: {real[0].name}: version `IBVERBS_PRIVATE_\d+' not found")
+
+
+@unittest.skipUnless(CUDA and os.path.exists(CUDA), "built without the stand-ins")
+class Gpu(CommandTest):
+    """The CUDA driver and NCCL, as stand-ins have them or as they are absent."""
+
+    def found(self, **env):
+        with_them = {"GPUSYS_LIBCUDA": CUDA, "GPUSYS_LIBNCCL": NCCL, **env}
+        checks = self.json("doctor", env=with_them)["checks"]
+        return {c["name"]: (c["verdict"], c["evidence"]) for c in checks if c["name"][:5] in ("cuda-", "nccl-")}
+
+    def test_all_is_well(self):
+        found = self.found(FAKE_CUDA_DEVICES="1")
+        self.assertEqual(found["cuda-driver"][0], "ok")
+        self.assertTrue(found["cuda-driver"][1].startswith("1 GPU, CUDA 13.0, "), found)
+        self.assertEqual(found["nccl-library"][0], "ok")
+        self.assertIn(os.path.realpath(NCCL), found["nccl-library"][1])
+
+    def test_nothing_there(self):
+        found = self.found(GPUSYS_LIBCUDA="/nonexistent/libcuda.so.1", GPUSYS_LIBNCCL="/nonexistent/libnccl.so.2")
+        self.assertIn(found["cuda-driver"][0], ("missing", "not needed"))
+        self.assertIn(found["nccl-library"][0], ("missing", "not needed"))
+        self.assertEqual(found["cuda-gpudirect"][0], "not needed")
+
+    def test_settings(self):
+        found = self.found(NCCL_IB_HCAA="mlx5", NCCL_SOCKET_IFNAME="=nosuch")
+        self.assertEqual(found["nccl-environment"], ("missing", "NCCL does not know NCCL_IB_HCAA=mlx5"))
+        self.assertEqual(found["nccl-interface"][0], "broken")
+
+    def test_required(self):
+        self.expect(DONE, "doctor", "-q", "--require", "cuda-driver,nccl-library",
+                    env={"GPUSYS_LIBCUDA": CUDA, "GPUSYS_LIBNCCL": NCCL})
 
 
 class Child(CommandTest):
