@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 
+import nvidia
 from context import BIG_BYTES, COLD_BYTES, FILE_BYTES, KIB, MIB
 from figures import Row
 from processes import Failed, Worker, run, seconds_of
@@ -248,6 +249,20 @@ def table(context):
         raise Failed("the table is not whole")
     yield Row("a table of 10,000 regions, from nothing to listed", "ms", [seconds * 1e3 for seconds, _ in times],
               target=50, at_most=True)
+
+
+# ---- between a program and NVIDIA's libraries ----
+
+@group
+def nccl(context):
+    yield from nvidia.calls(context)
+    yield from nvidia.load(context)
+    yield from nvidia.ranks(context)
+
+
+@group
+def nvtx(context):
+    yield from nvidia.ranges(context)
 
 
 @group
