@@ -68,7 +68,7 @@ struct gs_party_options {
     uint8_t job[16];
     struct gs_member self;
     int64_t deadline_ns; /* of the opening */
-    int64_t silence_ns;
+    int64_t silence_ns;  /* rank 0's holds for all; 0 or less: nobody is ever silent */
     /* On the hub, when all are there: may they begin? Not 0: all fail with this error's code and text. May be NULL. */
     int (*admit)(const struct gs_member *members, uint32_t n_ranks, struct gpusys_error *error);
 };
@@ -76,8 +76,8 @@ struct gs_party_options {
 /*
  * Come together; every rank calls it. The hub waits for all, the others for its word. -ETIMEDOUT (the hub names the
  * ranks that did not come; the others say whether there was no hub or it still waits), -EEXIST a rank that came twice,
- * -EXDEV another job, -EBADMSG another number of ranks, -EPROTO bytes that are no party's, -EADDRINUSE,
- * what `admit` said.
+ * -EXDEV another job, -EBADMSG another number of ranks, -EPROTO bytes that are no party's, -EACCES another user (on a
+ * Unix socket), -EPROTONOSUPPORT another version, -EADDRINUSE, -EMFILE, what `admit` said.
  */
 int gs_party_open(struct gs_party **ret_party, const struct gs_party_options *options,
                   struct gpusys_error *error);
@@ -109,7 +109,8 @@ void gs_party_detach(struct gs_party *party, uint64_t key);
 /*
  * Every one of `ranks` gives `bytes` bytes (at most GS_PARTY_SHARE_BYTES) and gets those of all, in the order of `ranks`.
  * `tag` must be the same on all and used once. -ETIMEDOUT names those that did not give; the code of a failure when
- * one of them is lost; -EBADMSG when they disagree about `bytes` or `ranks`.
+ * one of them is lost (-ECONNRESET also when it has left); -EBADMSG when they disagree about `bytes` or `ranks`;
+ * -EBUSY when this rank waits in 64 others. It may overrun its deadline by a second. Zeros cost nothing on the way.
  */
 int gs_party_gather(struct gs_party *party, uint64_t tag, const uint32_t *ranks, uint32_t n_ranks,
                     const void *mine, size_t bytes, void *ret_all, int64_t deadline_ns,

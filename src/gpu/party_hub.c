@@ -321,6 +321,7 @@ static void farewell(struct gs_party_hub *hub)
     static const uint32_t self;
     int64_t until_ns = gpusys_deadline_after(farewell_ns);
     struct gs_bytes frame = {0};
+    gs_hub_cases_end(hub);
     if (gs_party_goodbye_encode(&frame, &self, 1) == 0)
         gs_hub_send_all(hub, NULL, &frame);
     while (anybody_there(hub) && gpusys_now_ns() < until_ns) {

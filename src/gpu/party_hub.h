@@ -96,6 +96,8 @@ int gs_hub_hear_report(struct gs_party_hub *hub, uint32_t rank, const unsigned c
 void gs_hub_cases_lose(struct gs_party_hub *hub, uint32_t rank, enum gs_party_state state);
 /* Judge those whose time is up; the moment of the next one. */
 int64_t gs_hub_cases_expire(struct gs_party_hub *hub, int64_t now_ns);
+/* There is no time to judge any more: they end with the words they began with. */
+void gs_hub_cases_end(struct gs_party_hub *hub);
 void gs_hub_free_cases(struct gs_party_hub *hub);
 
 #endif

@@ -50,6 +50,15 @@ static void judge(struct gs_party_hub *hub, struct gs_hub_case **link)
     free_case(hub, one);
 }
 
+void gs_hub_cases_end(struct gs_party_hub *hub)
+{
+    for (struct gs_hub_case *one; (one = hub->cases);) {
+        hub->cases = one->next;
+        announce(hub, &one->failure);
+        free_case(hub, one);
+    }
+}
+
 void gs_hub_free_cases(struct gs_party_hub *hub)
 {
     for (struct gs_hub_case *one = hub->cases, *next; one; one = next) {

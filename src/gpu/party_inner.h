@@ -30,6 +30,8 @@ struct gs_party_attachment {
     struct gs_party_handlers handlers;
     void *context;
     bool told, busy;
+    int alarm_code; /* of an alarm that was raised here; 0: none was */
+    char alarm_text[GS_PARTY_TEXT_BYTES];
     uint8_t map[]; /* who takes part */
 };
 
@@ -98,7 +100,7 @@ int gs_party_hear(struct gs_party *party, const struct gs_party_frame *frame, co
 /* A failure is known; tell whom it concerns. */
 void gs_party_fell(struct gs_party *party, const struct gs_failure *failure);
 /* An alarm that nobody can be asked about, since rank 0 has left. */
-void gs_party_alarm_alone(struct gs_party *party, const struct gs_party_alarm *alarm);
+void gs_party_alarm_alone(struct gs_party *party, uint64_t key, int code, const char *text);
 
 /* These three with the lock held. */
 void gs_party_waiters_fall(struct gs_party *party, const struct gs_failure *failure);

@@ -144,6 +144,26 @@ static int hear_failure(struct gs_party *party, const unsigned char *body, size_
     return 0;
 }
 
+/* Rank 0 has left: alarms that it may not have heard any more. */
+static void answer_alarms(struct gs_party *party)
+{
+    for (;;) {
+        pthread_mutex_lock(&party->lock);
+        const struct gs_party_attachment *at = party->attachments;
+        while (at && (at->told || !at->alarm_code))
+            at = at->next;
+        uint64_t key = at ? at->key : 0;
+        int code = at ? at->alarm_code : 0;
+        char text[GS_PARTY_TEXT_BYTES] = "";
+        if (at)
+            memcpy(text, at->alarm_text, sizeof text);
+        pthread_mutex_unlock(&party->lock);
+        if (!code)
+            return;
+        gs_party_alarm_alone(party, key, code, text);
+    }
+}
+
 static int hear_goodbye(struct gs_party *party, const unsigned char *body, size_t size)
 {
     struct gs_party_goodbye goodbye;
@@ -160,7 +180,10 @@ static int hear_goodbye(struct gs_party *party, const unsigned char *body, size_
             gs_party_waiters_left(party, rank);
         }
     }
+    bool is_over = party->hub_state == GS_PARTY_LEFT;
     pthread_mutex_unlock(&party->lock);
+    if (is_over)
+        answer_alarms(party);
     return code;
 }
 
@@ -286,9 +309,12 @@ void gs_party_alarm(struct gs_party *party, uint64_t key, int code, const char *
         return;
     memset(map, 0, gs_party_map_bytes(party->n_ranks));
     pthread_mutex_lock(&party->lock);
-    const struct gs_party_attachment *at = find(party, key);
-    if (at)
+    struct gs_party_attachment *at = find(party, key);
+    if (at) {
         memcpy(map, at->map, gs_party_map_bytes(party->n_ranks));
+        memcpy(at->alarm_text, alarm.text, sizeof at->alarm_text);
+        at->alarm_code = code;
+    }
     pthread_mutex_unlock(&party->lock);
     gs_party_map_set(map, party->rank);
     alarm.map = map;
@@ -297,13 +323,13 @@ void gs_party_alarm(struct gs_party *party, uint64_t key, int code, const char *
     free(map);
 }
 
-void gs_party_alarm_alone(struct gs_party *party, const struct gs_party_alarm *alarm)
+void gs_party_alarm_alone(struct gs_party *party, uint64_t key, int code, const char *text)
 {
-    struct gs_failure failure = {.key = alarm->key, .code = alarm->code};
+    struct gs_failure failure = {.key = key, .code = code};
     char name[GS_PARTY_NAME_BYTES];
     gs_party_say_rank(name, party->members, 0);
     snprintf(failure.text, sizeof failure.text, "%.120s; %s has left, so that nobody else was asked or told",
-             alarm->text, name);
+             text, name);
     gs_party_fell(party, &failure);
 }
 

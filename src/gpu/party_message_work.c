@@ -302,6 +302,8 @@ int gs_party_report_decode(const void *body, size_t size, uint64_t *ret_key, boo
     if (known > 1 || zero || zeros || report.n_records > GS_PARTY_RECORDS ||
         size != REPORT_BYTES + (size_t)report.n_records * RECORD_BYTES)
         return -EBADMSG;
+    if (!known && (report.n_records || report.submitted || report.completed))
+        return -EBADMSG;
     if (get_records(at, &report))
         return -EBADMSG;
     *ret_key = key;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static const int64_t attempt_ns = 5000000000, first_pause_ns = 1000000, most_pause_ns = 50000000;
-static const int64_t least_silence_ns = 10000000;
+static const int64_t least_silence_ns = 10000000, last_word_ns = 1000000000;
 
 /* What a member has seen of rank 0 so far. The error that goes with it is there, and clear until one is set. */
 struct search {
@@ -67,12 +67,16 @@ static int hear_welcome(const struct search *search, const unsigned char *body, 
     return gs_cursor_left(&welcome.members) ? -EBADMSG : 0;
 }
 
-static int hear_refused(const unsigned char *body, size_t size, struct gpusys_error *error)
+static int hear_refused(const struct search *search, const unsigned char *body, size_t size,
+                        struct gpusys_error *error)
 {
     struct gs_party_refused refused;
     if (gs_party_refused_decode(body, size, &refused))
         return -EBADMSG;
-    gpusys_error_set(error, refused.code, "%s", refused.message);
+    if (refused.message[0])
+        gpusys_error_set(error, refused.code, "%s", refused.message);
+    else
+        gpusys_error_set_errno(error, refused.code, "rank 0 at %s refuses", search->options->address);
     if (refused.cause[0])
         gpusys_error_set_cause(error, "%s", refused.cause);
     if (refused.hint[0])
@@ -108,7 +112,7 @@ static int listen_once(struct search *search, struct gpusys_error *error)
     int code, ended = gs_party_link_read(up, gpusys_now_ns());
     while ((code = gs_party_link_frame(up, &frame, &body)) > 0) {
         if (frame.type == GS_PARTY_REFUSED) {
-            code = hear_refused(body, frame.body_bytes, error);
+            code = hear_refused(search, body, frame.body_bytes, error);
             return code == -EBADMSG && error->code != code ? no_hub(search, error) : code;
         }
         code = hear(search, &frame, body);
@@ -125,6 +129,14 @@ static int listen_once(struct search *search, struct gpusys_error *error)
     return ended < 0 ? -EAGAIN : 0;
 }
 
+/* Time is up for all ranks at once, and who leaves before the hub has looked would seem never to have come: a hub
+ * that has greeted gets a little longer for its last word. */
+static int64_t patience_ns(const struct search *search)
+{
+    bool longer = search->party->up.greeted && search->deadline_ns < GPUSYS_NO_DEADLINE - last_word_ns;
+    return search->deadline_ns + (longer ? last_word_ns : 0);
+}
+
 /* 1: welcome; -EAGAIN: try again; else an error that was set; -ETIMEDOUT: not set. */
 static int talk(struct search *search, struct gpusys_error *error)
 {
@@ -135,7 +147,7 @@ static int talk(struct search *search, struct gpusys_error *error)
     if (code && code != -EPIPE && code != -ECONNRESET)
         return -EAGAIN;
     while (code == 0 || code == -EPIPE || code == -ECONNRESET) { /* it may have said why it closed */
-        if (gs_wait_fd(up->fd, POLLIN, search->deadline_ns))
+        if (gs_wait_fd(up->fd, POLLIN, patience_ns(search)))
             return -ETIMEDOUT;
         code = listen_once(search, error);
     }

@@ -103,7 +103,7 @@ static void hear_ourselves(struct gs_party *party, struct gs_bytes *out)
             break;
         if (frame.type == GS_PARTY_ALARM &&
             gs_party_alarm_decode(at + GS_PARTY_FRAME_BYTES, frame.body_bytes, &alarm) == 0)
-            gs_party_alarm_alone(party, &alarm);
+            gs_party_alarm_alone(party, alarm.key, alarm.code, alarm.text);
         gs_bytes_drop(out, GS_PARTY_FRAME_BYTES + (size_t)frame.body_bytes);
     }
 }

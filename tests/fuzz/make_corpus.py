@@ -336,3 +336,50 @@ write("field_client", weights=b"\0" + TEXT + b"\0" + (b"\0" + bytes(40)) * 3, er
       cut=b"\0" + TEXT + b"\0\0" + bytes(20), none=b"\0", length=b"\0\xff\xff\xff\xff{}", empty=b"\0" + bytes(4),
       experts=b"\x01" + TEXT + (b"\0" + bytes(16)) * 9, experts_error=b"\x01" + TEXT + b"\0" + bytes(16) + b"\x01\0" + bytes(16),
       experts_more=b"\x01" + TEXT + (b"\0" + bytes(16)) * 30, experts_length=b"\x01\x01\0\0\x01")
+
+# Parties of ranks (docs/protocol.md, section 13). A message's input is [type] and its body; a hostile side's is [how it
+# begins] and all that it says.
+PARTY_BODIES = {
+    "hello": (1, struct.pack("<I16sIIIi16s", 1, bytes(16), 2, 1, 7, 22809, bytes(range(16))) + text(b"node7")),
+    "hello_later": (1, struct.pack("<I", 2) + b"anything"),
+    "welcome": (2, struct.pack("<II", 3, 15000) + (struct.pack("<Ii16s", 7, 22809, bytes(16)) + text(b"h") + text(b"a")) * 3),
+    "refused": (3, struct.pack("<I", 17) + text(b"rank 1 came twice") + text(b"why") + text(b"do")),
+    "waiting": (4, text(b"ranks 3 and 5 of 8")), "ping": (5, b""),
+    "gather": (6, struct.pack("<QQII", 9, 0x30DF94C5AA4C0AE5, 2, 8) + b"a share"),
+    "gather_other": (6, struct.pack("<QQII", 9, 1, 2, 8) + b"a share"), "gather_bytes": (6, struct.pack("<QQII", 9, 1, 2, 1025)),
+    "gathered": (7, struct.pack("<QII", 9, 3, 8) + b"".join(struct.pack("<II", r, 3) + b"abc" for r in (2, 0, 1))),
+    "gathered_twice": (7, struct.pack("<QII", 9, 3, 8) + struct.pack("<II", 1, 0) * 3),
+    "gathered_none": (7, struct.pack("<QII", 9, 3, 8)), "gathered_far": (7, struct.pack("<QIIII", 9, 3, 8, 70000, 8) + bytes(8)),
+    "ungathered": (8, struct.pack("<QI", 9, 74) + text(b"no")), "late": (9, struct.pack("<Q", 9)),
+    "given": (10, struct.pack("<QI", 9, 3) + b"\x05"), "given_more": (10, struct.pack("<QI", 9, 3) + b"\xff"),
+    "alarm": (11, struct.pack("<QIBBH", 77, 110, 1, 0, 0) + text(b"a wait ran out") + struct.pack("<I", 2) + b"\x03"),
+    "alarm_told": (11, struct.pack("<QIBBH", 78, 5, 0, 0, 0) + text(b"no") + struct.pack("<I", 2) + b"\x00"),
+    "ask": (12, struct.pack("<Q", 77)), "ask_other": (12, struct.pack("<Q", 5)),
+    "report": (13, struct.pack("<QBBHIQQ", 77, 1, 0, 0, 1, 42, 41) + struct.pack("<QQHBBI", 42, 1024, 1, 7, 0, 0)),
+    "report_none": (13, struct.pack("<QBBHIQQ", 77, 0, 0, 0, 0, 0, 0)),
+    "report_down": (13, struct.pack("<QBBHIQQ", 77, 1, 0, 0, 2, 42, 41) + struct.pack("<QQHBBI", 42, 1, 1, 7, 0, 0) * 2),
+    "failure": (14, struct.pack("<QIII", 0, 104, 1, 2) + text(b"rank 2 died")), "failure_self": (14, struct.pack("<QIII", 0, 112, 1, 1) + text(b"you")),
+    "failure_key": (14, struct.pack("<QII", 77, 110, 0) + text(b"it is over")), "failure_far": (14, struct.pack("<QIII", 0, 104, 1, 70000) + text(b"?")),
+    "goodbye": (15, struct.pack("<II", 1, 1)), "goodbye_hub": (15, struct.pack("<II", 1, 0)), "goodbye_far": (15, struct.pack("<II", 1, 99)),
+}
+
+
+def party_frame(name):
+    kind, body = PARTY_BODIES[name]
+    return struct.pack("<IHH", len(body), kind, 0) + body
+
+
+PARTY_MAGIC = b"GPUSYS/P"
+write("party_message", empty=b"", **{name: bytes([kind]) + body for name, (kind, body) in PARTY_BODIES.items()},
+      **{"cut_" + name: bytes([kind]) + body[:-1] for name, (kind, body) in PARTY_BODIES.items() if body})
+for target in "party_hub", "party_member":
+    write(target, silence=b"\0", magic=b"\0" + PARTY_MAGIC, http=b"\0HTTP/1.1 400 Bad Request\r\n", huge=b"\0" + PARTY_MAGIC + b"\xff\xff\xff\xff\x01\0\0\0",
+          behind=b"\1\xff\xff\xff\xff\x06\0\0\0", zeros=b"\1" + bytes(64),
+          **{"first_" + name: b"\0" + PARTY_MAGIC + party_frame(name) for name in PARTY_BODIES},
+          **{"then_" + name: b"\1" + party_frame(name) for name in PARTY_BODIES})
+write("party_hub", alone=b"\3", alone_gather=b"\3" + party_frame("gather"), pair=b"\1" + party_frame("gather") + party_frame("late") + party_frame("gather_other"),
+      asked=b"\1" + party_frame("alarm") + party_frame("report") + party_frame("goodbye"), tags=b"\1" + b"".join(
+          struct.pack("<IHH", 24, 6, 0) + struct.pack("<QQII", tag, 1, 2, 8) for tag in range(100, 180)),
+      alarms=b"\1" + b"".join(struct.pack("<IHHQIBBH", 23, 11, 0, key, 5, 1, 0, 0) + text(b"") + struct.pack("<I", 2) + b"\x03" for key in range(1, 60)))
+write("party_member", refused_empty=b"\0" + PARTY_MAGIC + struct.pack("<IHHI", 10, 3, 0, 11) + bytes(6), asked=b"\1" + party_frame("ask") + party_frame("failure_key"),
+      gathered=b"\1" + party_frame("gathered") * 2 + party_frame("given"), over=b"\1" + party_frame("goodbye_hub") + party_frame("failure"))

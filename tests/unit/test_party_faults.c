@@ -165,6 +165,18 @@ static void pings(void **state)
 
 /* ---- leaving ---- */
 
+static struct gs_record record_of(uint64_t sequence, uint64_t count)
+{
+    return (struct gs_record){.sequence = sequence, .count = count, .function = 1, .type = 7};
+}
+
+static void fill(struct gs_report *report, uint64_t submitted)
+{
+    *report = (struct gs_report){.submitted = submitted, .completed = submitted - 1};
+    for (uint64_t i = submitted > 32 ? submitted - 31 : 1; i <= submitted; i++)
+        report->records[report->n_records++] = record_of(i, 1024);
+}
+
 static void leave(struct crew *crew, uint32_t seat)
 {
     struct gs_party *party = crew_enter(crew, seat, 3, 15 * CREW_SECOND);
@@ -178,6 +190,7 @@ static void leave(struct crew *crew, uint32_t seat)
         CHECK(crew_gather(party, 3, crew_ranks, 3, 30 * CREW_SECOND, &error) == -ECONNRESET);
         CHECK(crew_gather(party, 4, crew_ranks, 2, 30 * CREW_SECOND, NULL) == 0);
         CHECK(crew_heard(&ear) == 0);
+        CHECK(crew_gather(party, 5, crew_ranks, 2, 30 * CREW_SECOND, NULL) == 0);
         /* An alarm finds out that it has left. */
         if (seat == 1)
             gs_party_alarm(party, KEY, -ETIMEDOUT, "a wait ran out", true);
@@ -229,6 +242,59 @@ static void goodbye_of_rank_0(void **state)
     }
 }
 
+/* An alarm crosses rank 0's goodbye: one way or the other there is an answer, on every rank but the one that left. */
+static void cross(struct crew *crew, uint32_t seat)
+{
+    struct gs_party *party = crew_enter(crew, seat, 3, 15 * CREW_SECOND);
+    struct crew_ear ear = {0};
+    fill(&ear.report, 5);
+    crew_attach(party, &ear, KEY, crew_ranks, 3);
+    CHECK(crew_gather(party, 1, crew_ranks, 3, 30 * CREW_SECOND, NULL) == 0);
+    if (seat == 1) {
+        gs_party_alarm(party, KEY, -EIO, "NCCL says no", true);
+        int code = crew_hear(&ear).code; /* -ETIMEDOUT: rank 2 had gone when it was asked */
+        CHECK(code == -EIO || code == -ETIMEDOUT);
+    }
+    gs_party_close(party);
+}
+
+static void an_alarm_crosses_a_goodbye(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct crew *crew = crew_new(false);
+        for (uint32_t k = 0; k < 3; k++)
+            crew_start(crew, k, cross);
+        crew_join(crew);
+    }
+}
+
+/* Rank 0 raises one and leaves at once: it is told as it was raised. */
+static void raise_and_leave(struct crew *crew, uint32_t seat)
+{
+    struct gs_party *party = crew_enter(crew, seat, 3, 15 * CREW_SECOND);
+    struct crew_ear ear = {0};
+    fill(&ear.report, 5);
+    crew_attach(party, &ear, KEY, crew_ranks, 3);
+    CHECK(crew_gather(party, 1, crew_ranks, 3, 30 * CREW_SECOND, NULL) == 0);
+    if (seat == 0) {
+        gs_party_alarm(party, KEY, -EIO, "NCCL says no", true);
+    } else {
+        struct gs_failure failure = crew_hear(&ear);
+        EXPECT(failure.code == -EIO && strstr(failure.text, "NCCL says no"), failure);
+    }
+    gs_party_close(party);
+}
+
+static void a_last_alarm(void **state)
+{
+    struct crew *crew = crew_new(true);
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++)
+        crew_start(crew, i, raise_and_leave);
+    crew_join(crew);
+}
+
 /* Nobody hangs on closing because another does not answer. */
 static void close_alone(struct crew *crew, uint32_t seat)
 {
@@ -257,18 +323,6 @@ static void closing_is_bounded(void **state)
 }
 
 /* ---- alarms ---- */
-
-static struct gs_record record_of(uint64_t sequence, uint64_t count)
-{
-    return (struct gs_record){.sequence = sequence, .count = count, .function = 1, .type = 7};
-}
-
-static void fill(struct gs_report *report, uint64_t submitted)
-{
-    *report = (struct gs_report){.submitted = submitted, .completed = submitted - 1};
-    for (uint64_t i = submitted > 32 ? submitted - 31 : 1; i <= submitted; i++)
-        report->records[report->n_records++] = record_of(i, 1024);
-}
 
 /* Everybody raises the alarm, on both keys; each key ends in one failure. */
 static void lag(struct crew *crew, uint32_t seat)
@@ -449,6 +503,8 @@ int main(void)
         cmocka_unit_test(pings),
         cmocka_unit_test(goodbye),
         cmocka_unit_test(goodbye_of_rank_0),
+        cmocka_unit_test(an_alarm_crosses_a_goodbye),
+        cmocka_unit_test(a_last_alarm),
         cmocka_unit_test(closing_is_bounded),
         cmocka_unit_test(alarms),
         cmocka_unit_test(alarms_that_are_told_on),
