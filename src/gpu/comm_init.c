@@ -32,44 +32,32 @@ int gs_comm_init_failed(struct gpusys_comm *comm, struct ncclComm *handle, int r
     return code;
 }
 
-/* ---- libraries since 2.14: without blocking ---- */
-
-static int init_config(struct gpusys_comm *comm, struct gs_opening *opening, struct ncclComm **ret_handle)
-{
-    struct ncclComm *handle = NULL; /* some read it */
-    int result = comm->nccl->comm_init_rank_config(&handle, (int)comm->n_ranks, opening->id, (int)comm->rank,
-                                                   &opening->config);
-    comm->nonblocking = true;
-    *ret_handle = handle;
-    return gs_comm_settle(comm, handle, result, opening->deadline_ns);
-}
-
-/*
- * A call that fails early on leaves this thread inside a group (2.28 and 2.32 do; older ones that were looked at do not),
- * and what is submitted later would be queued without a word. One end more repairs that. Outside of a group it does
- * nothing, but takes the place of the last error, and so comes after that was read.
+/* ---- the call ----
+ *
+ * A helper makes it. Before 2.14 it blocks; since then it should not, and who does not trust that is right. And a call that
+ * fails early on leaves its thread inside a group (2.28 and 2.32 do), where whatever is submitted next is queued without
+ * a word: nobody submits anything on the helper's thread.
  */
-static void leave_leaked_group(const struct gpusys_comm *comm)
-{
-    comm->nccl->group_end();
-}
 
-/* ---- older ones: the call blocks, so a helper makes it ---- */
-
-struct blocking_init {
+struct init_call {
     const struct gpusys_nccl *nccl;
     struct gpusys_cuda *cuda;
     struct gpusys_nccl_id id;
+    struct gpusys_nccl_config config;
     int n_ranks, rank;
-    struct ncclComm *handle;
+    struct ncclComm *handle; /* NULL before the call: some versions read it */
 };
 
-static int run_blocking_init(void *context)
+static int run_init(void *context)
 {
-    struct blocking_init *init = context;
+    struct init_call *init = context;
+    const struct gpusys_nccl *nccl = init->nccl;
     if (gpusys_cuda_push(init->cuda, NULL))
         return GPUSYS_NCCL_UNHANDLED_CUDA_ERROR;
-    int result = init->nccl->comm_init_rank(&init->handle, init->n_ranks, init->id, init->rank);
+    int result =
+        nccl->comm_init_rank_config
+            ? nccl->comm_init_rank_config(&init->handle, init->n_ranks, init->id, init->rank, &init->config)
+            : nccl->comm_init_rank(&init->handle, init->n_ranks, init->id, init->rank);
     gpusys_cuda_pop(init->cuda);
     return result;
 }
@@ -92,19 +80,20 @@ static int await_init(struct gpusys_comm *comm, struct gs_helper *helper, int64_
 
 /* Who does not come back from this cannot be aborted, for nobody has the handle: he is left behind, and the GPU's
  * context with him. */
-static int init_blocking(struct gpusys_comm *comm, struct gs_opening *opening, struct ncclComm **ret_handle)
+static int call_init(struct gpusys_comm *comm, const struct gs_opening *opening, struct ncclComm **ret_handle)
 {
     struct gs_helper *helper;
     int result;
-    struct blocking_init *init = malloc(sizeof *init);
+    struct init_call *init = malloc(sizeof *init);
     if (!init)
         return -ENOMEM;
-    *init = (struct blocking_init){.nccl = comm->nccl,
-                                   .cuda = comm->cuda,
-                                   .id = opening->id,
-                                   .n_ranks = (int)comm->n_ranks,
-                                   .rank = (int)comm->rank};
-    int code = gs_helper_start(&helper, run_blocking_init, free, init);
+    *init = (struct init_call){.nccl = comm->nccl,
+                               .cuda = comm->cuda,
+                               .id = opening->id,
+                               .config = opening->config,
+                               .n_ranks = (int)comm->n_ranks,
+                               .rank = (int)comm->rank};
+    int code = gs_helper_start(&helper, run_init, free, init);
     if (code) {
         free(init);
         return code;
@@ -112,30 +101,28 @@ static int init_blocking(struct gpusys_comm *comm, struct gs_opening *opening, s
     code = await_init(comm, helper, opening->deadline_ns, &result);
     if (code)
         gs_watch_stuck(comm);
-    else
-        *ret_handle = result == GPUSYS_NCCL_SUCCESS ? init->handle : NULL;
+    else if (result == GPUSYS_NCCL_SUCCESS || comm->nonblocking)
+        *ret_handle = init->handle;
     gs_helper_let_go(helper);
     return code ? code : result;
 }
 
 int gs_comm_init(struct gpusys_comm *comm, struct gs_opening *opening, struct gpusys_error *error)
 {
-    bool old = !comm->nccl->comm_init_rank_config;
     struct ncclComm *handle = NULL;
+    comm->nonblocking = comm->nccl->comm_init_rank_config;
     int code = gpusys_cuda_push(comm->cuda, error);
     if (code)
         return gs_comm_fail(comm, code, error, false);
-    int result = old ? init_blocking(comm, opening, &handle) : init_config(comm, opening, &handle);
+    int result = call_init(comm, opening, &handle);
+    result = gs_comm_settle(comm, handle, result, opening->deadline_ns);
     if (result == GPUSYS_NCCL_SUCCESS) {
         comm->handle = handle;
         result = gs_watch_start(comm);
     }
-    if (result) {
-        code = gs_comm_init_failed(comm, handle, result, old ? "ncclCommInitRank" : "ncclCommInitRankConfig",
-                                   error);
-        if (!old && !handle)
-            leave_leaked_group(comm);
-    }
+    if (result)
+        code = gs_comm_init_failed(comm, handle, result,
+                                   comm->nonblocking ? "ncclCommInitRankConfig" : "ncclCommInitRank", error);
     gpusys_cuda_pop(comm->cuda);
     return code;
 }

@@ -286,7 +286,7 @@ static void gather_of_three(struct crew *crew, uint32_t seat)
 
 static void a_rank_that_comes_twice(void **state)
 {
-    struct crew *crew = crew_new(true);
+    struct crew *crew = crew_new(false); /* where an end is seen before what comes after it */
     (void)state;
     crew_start(crew, 0, gather_of_three);
     crew_start(crew, 1, come_twice);
@@ -676,6 +676,5 @@ int main(void)
         cmocka_unit_test(gathers_that_disagree),
         cmocka_unit_test(gathers_that_are_late),
     };
-    cmocka_set_test_filter(getenv("CMOCKA_TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
