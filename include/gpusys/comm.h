@@ -87,8 +87,9 @@ struct gpusys_comm_options {
 };
 
 /*
- * Come together and bring NCCL up. -ENODEV: no driver or device; the errors of gpusys_nccl_table. An NCCL older than 2.14
- * cannot be interrupted in this: where it does not come back in time, a thread and the GPU's context are left behind.
+ * Come together and bring NCCL up. -ENODEV: no driver or device; the errors of gpusys_nccl_table. NCCL's part is
+ * called on a thread of its own: where it does not come back in time (before 2.14 it waits for the other ranks, and
+ * cannot be interrupted), that thread and the GPU's context are left behind.
  */
 GPUSYS_API int gpusys_comm_open(struct gpusys_comm **ret_comm, const struct gpusys_comm_options *options,
                                 struct gpusys_error *error);

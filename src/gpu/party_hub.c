@@ -247,7 +247,7 @@ static void find_silent(struct gs_party_hub *hub, int64_t now_ns)
 }
 
 /* All that is due; the moment when something will be next. */
-static int64_t keep_time(struct gs_party_hub *hub, bool all_read)
+static int64_t keep_time(struct gs_party_hub *hub)
 {
     int64_t now_ns = gpusys_now_ns(), silence_ns = hub->options ? 0 : hub->party->silence_ns;
     int64_t tick_ns = silence_ns && silence_ns / 8 < tick_most_ns ? silence_ns / 8 : tick_most_ns;
@@ -258,7 +258,7 @@ static int64_t keep_time(struct gs_party_hub *hub, bool all_read)
         next_ns = hub->left_at_ns;
     if (!hub->options && !silence_ns)
         return next_ns;
-    if (now_ns - hub->ticked_ns >= tick_ns && all_read) {
+    if (now_ns - hub->ticked_ns >= tick_ns && !hub->is_busy) {
         if (hub->options && hub->has_changed)
             gs_hub_tell_waiting(hub);
         if (silence_ns)
@@ -300,7 +300,8 @@ void gs_hub_turn(struct gs_party_hub *hub, int64_t until_ns)
         event(hub, &events[i]);
     if (!hub->options)
         read_self(hub);
-    int64_t next_ns = keep_time(hub, n < EVENTS_AT_ONCE);
+    hub->is_busy = n == EVENTS_AT_ONCE;
+    int64_t next_ns = keep_time(hub);
     flush_all(hub);
     hub->turned_ns = gpusys_now_ns();
     hub->next_ns = next_ns;

@@ -38,6 +38,7 @@ struct gs_party_hub {
     char address[GS_ADDRESS_BYTES];
     uint32_t n_there, n_pending;
     bool has_changed; /* who is there, since those present were told */
+    bool is_busy;     /* the last turn did not see all that there was */
     bool closing;
     int code; /* why it cannot go on opening */
     struct gs_party_link *pending;

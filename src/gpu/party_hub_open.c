@@ -359,11 +359,22 @@ static int allocate(struct gs_party_hub *hub, uint32_t n_ranks)
     return hub->pending && hub->links && hub->dirty && hub->states && hub->n_open && hub->left ? 0 : -ENOMEM;
 }
 
+/* The last one may have come in the same moment as another went, whose end was not read yet: look once more. */
+static bool is_complete(struct gs_party_hub *hub)
+{
+    do {
+        if (hub->n_there < hub->party->n_ranks)
+            return false;
+        gs_hub_turn(hub, 0);
+    } while (hub->is_busy);
+    return hub->n_there == hub->party->n_ranks;
+}
+
 static int await_all(struct gs_party_hub *hub, struct gpusys_error *error)
 {
     int64_t began_ns = gpusys_now_ns(), deadline_ns = hub->options->deadline_ns;
     hub->ticked_ns = hub->turned_ns = hub->next_ns = began_ns;
-    while (hub->n_there < hub->party->n_ranks) {
+    while (!is_complete(hub)) {
         if (hub->code)
             return no_more_room(hub, error);
         if (gpusys_now_ns() >= deadline_ns)
