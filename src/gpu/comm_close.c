@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- the last call: NCCL frees the handle in it, and may never come back ---- */
+/* ---- the last calls: NCCL frees the handle in them, and may never come back ---- */
 
 struct farewell {
     int (*call)(struct ncclComm *handle);
@@ -116,8 +116,10 @@ static void close_healthy(struct gpusys_comm *comm)
     const struct gpusys_nccl *nccl = comm->nccl;
     int64_t deadline_ns = gpusys_deadline_after(comm->call_timeout_ns);
     int result = 0;
-    if (nccl->comm_finalize)
-        result = gs_comm_settle(comm, comm->handle, nccl->comm_finalize(comm->handle), deadline_ns);
+    if (nccl->comm_finalize) {
+        result = say_farewell(comm, nccl->comm_finalize, comm->handle, deadline_ns);
+        result = gs_comm_settle(comm, comm->handle, result, deadline_ns);
+    }
     if (result) {
         close_failed(comm, result, "ncclCommFinalize");
         return;

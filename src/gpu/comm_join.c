@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The ranks of a communicator meet, are looked over, and agree on NCCL's unique id. */
 #include "gpu/comm_open.h"
+#include "gpu/helper.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -139,13 +140,47 @@ struct share {
     char bytes[128]; /* and in words */
 };
 
+/* NCCL opens sockets for it and looks names up, which can take longer than there is time. */
+struct id_call {
+    const struct gpusys_nccl *nccl;
+    struct gpusys_nccl_id id;
+};
+
+static int run_id(void *context)
+{
+    struct id_call *call = context;
+    return call->nccl->get_unique_id(&call->id);
+}
+
+static int ask_id(const struct gpusys_comm *comm, int64_t deadline_ns, struct gpusys_nccl_id *id,
+                  struct gpusys_error *error)
+{
+    struct gs_helper *helper;
+    int result = 0;
+    struct id_call *call = calloc(1, sizeof *call);
+    if (!call)
+        return gpusys_error_set_errno(error, -ENOMEM, "ncclGetUniqueId");
+    call->nccl = comm->nccl;
+    int code = gs_helper_start(&helper, run_id, free, call);
+    if (code) {
+        free(call);
+        return gpusys_error_set_errno(error, code, "ncclGetUniqueId");
+    }
+    code = gs_helper_wait(helper, deadline_ns, &result);
+    if (!code && !result)
+        *id = call->id;
+    gs_helper_let_go(helper);
+    return code ? gpusys_error_set(error, code, "ncclGetUniqueId: NCCL did not come back from it in time")
+                : gpusys_nccl_error(result, "ncclGetUniqueId", NULL, error);
+}
+
 static int make_id(const struct gpusys_comm *comm, const struct gs_opening *opening,
                    struct gpusys_nccl_id *id, struct gpusys_error *error)
 {
     if (opening->options.id)
         *id = *opening->options.id;
     else if (comm->rank == 0)
-        return gpusys_nccl_error(comm->nccl->get_unique_id(id), "ncclGetUniqueId", NULL, error);
+        return ask_id(comm, opening->deadline_ns, id, error);
     return 0;
 }
 
@@ -179,9 +214,9 @@ static int agree(struct gpusys_comm *comm, struct gs_opening *opening, struct gp
                                opening->deadline_ns, error);
     else
         gpusys_error_set_errno(error, code, "communicator: rank %u", comm->rank);
-    if (!code && mine.code && error)
+    if (mine.code && error) /* what came after follows from it */
         *error = own;
-    code = code ? code : mine.code ? mine.code : read_shares(comm, shares, opening->options.id, error);
+    code = mine.code ? mine.code : code ? code : read_shares(comm, shares, opening->options.id, error);
     if (!code)
         memcpy(opening->id.bytes, shares[0].bytes, sizeof opening->id.bytes);
     free(shares);

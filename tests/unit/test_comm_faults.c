@@ -463,6 +463,8 @@ static void close_that_hangs(void **state)
     plan(NOBODY, 0, "", NULL);
     plot.hang = "0:ncclCommDestroy";
     play_all(2, run_close_hangs);
+    plot.hang = "0:ncclCommFinalize";
+    play_all(2, run_close_hangs);
 }
 
 /* What is under way when it is closed has its time, and no more. */

@@ -358,6 +358,32 @@ static void run_stalled_old(const struct seat *seat)
     _exit(0); /* the helper that was left behind is still in NCCL */
 }
 
+/* A call that should return at once does not. */
+static void run_id_hangs(const struct seat *seat)
+{
+    struct gpusys_comm_options options = play_options(seat);
+    options.init_timeout_ns = 2 * SECOND;
+    setenv("FAKE_NCCL_HANG", "ncclGetUniqueId", 1);
+    expect_failure(seat, &options, -ETIMEDOUT, seat->rank ? "rank 0" : "ncclGetUniqueId");
+    _exit(0); /* the helper that was left behind is still in NCCL */
+}
+
+static void run_init_call_hangs(const struct seat *seat)
+{
+    struct gpusys_comm_options options = play_options(seat);
+    options.init_timeout_ns = 2 * SECOND;
+    setenv("FAKE_NCCL_HANG", "ncclCommInitRankConfig", 1);
+    expect_failure(seat, &options, -ETIMEDOUT, "");
+    _exit(0);
+}
+
+static void calls_that_hang(void **state)
+{
+    (void)state;
+    play_all(2, run_id_hangs);
+    play_all(2, run_init_call_hangs);
+}
+
 static void init_that_hangs(void **state)
 {
     (void)state;
@@ -430,6 +456,7 @@ int main(void)
         cmocka_unit_test(group_depth_that_leaks),
         cmocka_unit_test(init_that_fails_on_one),
         cmocka_unit_test(unique_id_that_fails),
+        cmocka_unit_test(calls_that_hang),
         cmocka_unit_test(init_that_hangs),
         cmocka_unit_test(blocking_init_that_hangs),
         cmocka_unit_test(arguments),
