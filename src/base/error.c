@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#include "base/text.h"
+
 #include <gpusys/error.h>
 
 #include <stdarg.h>
@@ -9,9 +11,7 @@
 static void print(char *buffer, size_t size, const char *format, va_list arguments)
 {
     vsnprintf(buffer, size, format, arguments);
-    for (; *buffer; buffer++)
-        if ((unsigned char)*buffer < ' ' || *buffer == 127)
-            *buffer = '?';
+    gs_text_clean(buffer, strlen(buffer));
 }
 
 int gpusys_error_set(struct gpusys_error *error, int code, const char *format, ...)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "base/log.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 static _Atomic(gpusys_log_fn *) sink;
 static _Atomic(void *) sink_context;
@@ -27,9 +29,7 @@ void gs_log(enum gpusys_log_level level, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    for (char *at = line; *at;
-         at++) /* names of files and words of peers: one line, and nothing for the terminal */
-        if ((unsigned char)*at < 0x20 || *at == 0x7f)
-            *at = '?';
+    /* Names of files and words of peers: one line, and nothing for the terminal. */
+    gs_text_clean(line, strlen(line));
     fn(atomic_load(&sink_context), level, line);
 }

@@ -2,7 +2,7 @@
 /* The end of a communicator: in good order where that can be, by an abort otherwise, and never for ever. */
 #include "base/log.h"
 #include "gpu/comm_open.h"
-#include "gpu/helper.h"
+#include "base/helper.h"
 #include <gpusys/deadline.h>
 
 #include <errno.h>

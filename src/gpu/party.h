@@ -45,8 +45,9 @@ struct gs_record {
 };
 
 /* What a rank has done in one communicator. */
+#define GS_REPORT_NO_ACCOUNT UINT64_MAX
 struct gs_report {
-    uint64_t submitted, completed; /* collectives */
+    uint64_t submitted, completed; /* collectives; submitted GS_REPORT_NO_ACCOUNT: it keeps none */
     uint32_t n_records;
     struct gs_record records[GS_PARTY_RECORDS]; /* the last ones, the oldest first */
 };

@@ -7,7 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 16384, QUEUE_MOST = 65536, IOV_MOST = 16 };
+enum { READ_BYTES = 16384, QUEUE_MOST = 65536, QUEUE_BYTES_MOST = 4 << 20, IOV_MOST = 16 };
 
 struct gs_party_blob *gs_party_blob_new(struct gs_bytes *bytes)
 {
@@ -37,6 +37,7 @@ void gs_party_link_init(struct gs_party_link *link, int fd, uint32_t rank, size_
 
 void gs_party_link_drop(struct gs_party_link *link)
 {
+    link->out_bytes -= gs_bytes_queued(&link->out[link->out_head]->bytes);
     gs_party_blob_drop(link->out[link->out_head]);
     link->out_head++;
     link->out_n--;
@@ -78,11 +79,19 @@ static int make_room(struct gs_party_link *link)
     return 0;
 }
 
+/* The first may be as long as it is, and be on its way. */
+static bool is_full(const struct gs_party_link *link)
+{
+    return link->out_n &&
+           link->out_bytes - gs_bytes_queued(&link->out[link->out_head]->bytes) > QUEUE_BYTES_MOST;
+}
+
 int gs_party_link_send(struct gs_party_link *link, struct gs_party_blob *blob)
 {
-    int code = make_room(link);
+    int code = is_full(link) ? -ENOBUFS : make_room(link);
     if (code)
         return code;
+    link->out_bytes += gs_bytes_queued(&blob->bytes);
     link->out[link->out_head + link->out_n++] = blob;
     blob->holds++;
     return 0;

@@ -28,7 +28,8 @@ struct gs_party_link {
     struct gs_bytes in;
     struct gs_party_blob **out; /* a queue: from `out_head`, `out_n` of them */
     uint32_t out_head, out_n, out_size;
-    size_t out_done; /* bytes of the first that went */
+    size_t out_bytes; /* of all of them */
+    size_t out_done;  /* of these, bytes of the first that went */
 };
 
 void gs_party_link_init(struct gs_party_link *link, int fd, uint32_t rank, size_t body_most, int64_t now_ns);

@@ -2,6 +2,7 @@
 /* The opening's messages, and what all messages are made of. */
 #include "gpu/party_message.h"
 
+#include "base/text.h"
 #include "gpu/party_text.h"
 
 #include <errno.h>
@@ -44,10 +45,8 @@ void gs_party_text_put(unsigned char **at, const char *text, size_t size)
 {
     size_t length = strnlen(text, size - 1);
     gs_put_u16(at, (uint16_t)length);
-    for (size_t i = 0; i < length; i++) {
-        unsigned char byte = (unsigned char)text[i];
-        gs_put_u8(at, byte < 0x20 || byte == 0x7f ? '?' : byte);
-    }
+    gs_put_bytes(at, text, length);
+    gs_text_clean((char *)*at - length, length);
 }
 
 int gs_party_text_get(struct gs_cursor *cursor, char *text, size_t size)
@@ -55,11 +54,8 @@ int gs_party_text_get(struct gs_cursor *cursor, char *text, size_t size)
     const unsigned char *head = gs_cursor_take(cursor, 2);
     size_t length = head ? gs_get_u16(&head) : size;
     const unsigned char *at = length < size ? gs_cursor_take(cursor, length) : NULL;
-    if (!at)
+    if (!at || !gs_text_is_clean((const char *)at, length))
         return -EBADMSG;
-    for (size_t i = 0; i < length; i++)
-        if (at[i] < 0x20 || at[i] == 0x7f)
-            return -EBADMSG;
     memcpy(text, at, length);
     memset(text + length, 0, size - length);
     return 0;
@@ -69,7 +65,7 @@ int gs_party_code_get(const unsigned char **at, int *ret_code)
 {
     enum { MOST = 4095 };
     uint32_t code = gs_get_u32(at);
-    if (code == 0 || code > MOST)
+    if (code == 0 || code > MOST || code == EAGAIN) /* which says "not yet" to callers */
         return -EBADMSG;
     *ret_code = -(int)code;
     return 0;

@@ -273,15 +273,16 @@ int gs_party_report_encode(struct gs_bytes *out, uint64_t key, const struct gs_r
     return 0;
 }
 
-/* The records go up. */
+/* One after the other, up to the last that was submitted. */
 static int get_records(const unsigned char *at, struct gs_report *report)
 {
-    uint64_t before = 0;
+    uint64_t next = report->submitted - report->n_records;
+    if (report->n_records > report->submitted)
+        return -EBADMSG;
     for (uint32_t i = 0; i < report->n_records; i++) {
         get_record(&at, &report->records[i]);
-        if (report->records[i].sequence <= before)
+        if (report->records[i].sequence != ++next)
             return -EBADMSG;
-        before = report->records[i].sequence;
     }
     return 0;
 }

@@ -26,6 +26,8 @@ struct search {
     int code;                          /* of the last attempt to connect */
     bool was_closed;                   /* connected, and thrown out without a word */
     bool is_hub;                       /* connected to what speaks as a hub does */
+    bool is_refused;                   /* it said so, and why: whatever the code, that is the end */
+    struct gpusys_error why;           /* of the last attempt to connect that had time */
     char missing[GS_PARTY_TEXT_BYTES]; /* as it said itself */
 };
 
@@ -113,7 +115,8 @@ static int listen_once(struct search *search, struct gpusys_error *error)
     while ((code = gs_party_link_frame(up, &frame, &body)) > 0) {
         if (frame.type == GS_PARTY_REFUSED) {
             code = hear_refused(search, body, frame.body_bytes, error);
-            return code == -EBADMSG && error->code != code ? no_hub(search, error) : code;
+            search->is_refused = error->code != 0;
+            return search->is_refused ? code : no_hub(search, error);
         }
         code = hear(search, &frame, body);
         if (code < 0)
@@ -146,8 +149,9 @@ static int talk(struct search *search, struct gpusys_error *error)
         return gpusys_error_set_errno(error, code, "party");
     if (code && code != -EPIPE && code != -ECONNRESET)
         return -EAGAIN;
-    while (code == 0 || code == -EPIPE || code == -ECONNRESET) { /* it may have said why it closed */
-        if (gs_wait_fd(up->fd, POLLIN, patience_ns(search)))
+    while (!search->is_refused &&
+           (code == 0 || code == -EPIPE || code == -ECONNRESET)) { /* it may have said why it closed */
+        if (gpusys_now_ns() >= patience_ns(search) || gs_wait_fd(up->fd, POLLIN, patience_ns(search)))
             return -ETIMEDOUT;
         code = listen_once(search, error);
     }
@@ -201,7 +205,9 @@ static int too_late(const struct search *search, struct gpusys_error *error)
                          address);
     else if (search->code)
         gpusys_error_set(error, -ETIMEDOUT, "no rank 0 answered at %s in %.1f s (%u attempts): %s", address,
-                         seconds, search->n_attempts, strerrordesc_np(-search->code));
+                         seconds, search->n_attempts,
+                         search->why.domain == GPUSYS_DOMAIN_RESOLVER ? search->why.message
+                                                                      : strerrordesc_np(-search->code));
     else
         gpusys_error_set(error, -ETIMEDOUT, "no rank 0 answered at %s: what listens there says nothing",
                          address);
@@ -221,6 +227,8 @@ static int attempt(struct search *search, struct gpusys_error *error)
     int fd = gs_address_connect(search->options->address,
                                 until_ns < search->deadline_ns ? until_ns : search->deadline_ns, &why);
     search->code = fd < 0 ? fd : 0;
+    if (fd < 0 && fd != -EAGAIN)
+        search->why = why;
     if (fd < 0 && may_pass(fd))
         return -EAGAIN;
     if (fd < 0) {

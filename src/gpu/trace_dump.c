@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The ring as JSON lines, and where they go. */
+#include "base/text.h"
 #include "gpu/trace.h"
 
 #include <gpusys/deadline.h>
@@ -46,28 +47,6 @@ static void put(struct out *out, const char *format, ...)
     va_end(arguments);
 }
 
-/* Bytes of the UTF-8 character at the start of a text; 0: that is none. */
-static int character_bytes(const unsigned char *text)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t least;
-    } forms[] = {{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    for (int more = 0; more < 4; more++) {
-        if ((text[0] & forms[more].mask) != forms[more].lead)
-            continue;
-        uint32_t value = text[0] & (unsigned char)~forms[more].mask;
-        for (int i = 1; i <= more; i++) {
-            if ((text[i] & 0xc0) != 0x80)
-                return 0;
-            value = value << 6 | (text[i] & 0x3f);
-        }
-        bool good = value >= forms[more].least && value <= 0x10ffff && (value < 0xd800 || value > 0xdfff);
-        return good ? more + 1 : 0;
-    }
-    return 0;
-}
-
 /* A string of JSON: what is no UTF-8 becomes the replacement character. NULL: null. */
 static void put_string(struct out *out, const char *text)
 {
@@ -76,17 +55,16 @@ static void put_string(struct out *out, const char *text)
         return;
     }
     put(out, "\"");
-    while (*text) {
-        int bytes = character_bytes((const unsigned char *)text);
-        if (!bytes)
+    for (size_t left = strlen(text), bytes; left; text += bytes, left -= bytes) {
+        bytes = gs_text_character(text, left);
+        if (!bytes && (bytes = 1))
             put(out, "\\ufffd");
         else if (*text == '"' || *text == '\\')
             put(out, "\\%c", *text);
         else if ((unsigned char)*text < ' ' || *text == 127)
             put(out, "\\u%04x", (unsigned)*text);
         else
-            put(out, "%.*s", bytes, text);
-        text += bytes ? bytes : 1;
+            put(out, "%.*s", (int)bytes, text);
     }
     put(out, "\"");
 }

@@ -206,11 +206,17 @@ static const struct gs_record *record_at(const struct verdict *verdict, uint64_t
     return NULL;
 }
 
+/* It answered, and keeps account of what it does. */
+static bool counts(const struct gs_answer *answer)
+{
+    return answer->state == GS_ANSWER_GOOD && answer->report.submitted != GS_REPORT_NO_ACCOUNT;
+}
+
 static uint64_t most_submitted(const struct verdict *verdict)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < verdict->n; i++)
-        if (verdict->answers[i].state == GS_ANSWER_GOOD && verdict->answers[i].report.submitted > most)
+        if (counts(&verdict->answers[i]) && verdict->answers[i].report.submitted > most)
             most = verdict->answers[i].report.submitted;
     return most;
 }
@@ -220,7 +226,7 @@ static const char *others_word(const struct verdict *verdict, uint64_t least, ui
 {
     for (uint32_t i = 0; i < verdict->n; i++) {
         uint64_t submitted = verdict->answers[i].report.submitted;
-        if (verdict->answers[i].state == GS_ANSWER_GOOD && submitted != least && submitted != most)
+        if (counts(&verdict->answers[i]) && submitted != least && submitted != most)
             return "up to ";
     }
     return "";
@@ -248,12 +254,12 @@ static bool find_laggards(const struct verdict *verdict)
 {
     uint64_t most = most_submitted(verdict), least = most;
     for (uint32_t i = 0; i < verdict->n; i++)
-        if (verdict->answers[i].state == GS_ANSWER_GOOD && verdict->answers[i].report.submitted < least)
+        if (counts(&verdict->answers[i]) && verdict->answers[i].report.submitted < least)
             least = verdict->answers[i].report.submitted;
     if (least == most)
         return false;
     for (uint32_t i = 0; i < verdict->n; i++)
-        if (verdict->answers[i].state == GS_ANSWER_GOOD && verdict->answers[i].report.submitted == least)
+        if (counts(&verdict->answers[i]) && verdict->answers[i].report.submitted == least)
             suspect(verdict->failure, verdict->answers[i].rank);
     verdict->failure->code = -ETIMEDOUT;
     say_lag(verdict, least, most);
@@ -263,11 +269,20 @@ static bool find_laggards(const struct verdict *verdict)
 static void find_nobody(const struct verdict *verdict)
 {
     char before[GS_PARTY_TEXT_BYTES];
-    memcpy(before, verdict->failure->text, sizeof before);
-    snprintf(verdict->failure->text, sizeof verdict->failure->text,
-             "%.120s; all %u ranks submitted the same %" PRIu64
-             " collectives, so that it is the network or a GPU",
-             before, verdict->n, most_submitted(verdict));
+    struct gs_failure *failure = verdict->failure;
+    uint32_t silent = 0; /* about what they do */
+    for (uint32_t i = 0; i < verdict->n; i++)
+        silent += !counts(&verdict->answers[i]);
+    memcpy(before, failure->text, sizeof before);
+    if (silent)
+        snprintf(failure->text, sizeof failure->text,
+                 "%.120s; %u of %u ranks keep no trace, so that nobody can say who lags", before, silent,
+                 verdict->n);
+    else
+        snprintf(failure->text, sizeof failure->text,
+                 "%.120s; all %u ranks submitted the same %" PRIu64
+                 " collectives, so that it is the network or a GPU",
+                 before, verdict->n, most_submitted(verdict));
 }
 
 void gs_verdict(const struct gs_answer *answers, uint32_t n, const struct gs_member *members,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Which names a region may have. */
+#include "base/text.h"
+
 #include <gpusys/peer.h>
 
 #include <errno.h>
@@ -7,39 +9,6 @@
 #include <string.h>
 
 enum { COMPONENT_MAX = 255 };
-
-/* The length of the UTF-8 sequence at `at` (which ends in a NUL), or 0 for what is none: overlong, surrogate,
- * too high. */
-static int sequence(const unsigned char *at)
-{
-    static const struct {
-        unsigned char low, high, second_low, second_high;
-        int length;
-    } leads[] = {
-        {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
-        {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4},
-        {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
-    };
-    if (at[0] < 0x80)
-        return 1;
-    for (size_t i = 0; i < sizeof leads / sizeof *leads; i++) {
-        if (at[0] < leads[i].low || at[0] > leads[i].high)
-            continue;
-        if (at[1] < leads[i].second_low || at[1] > leads[i].second_high)
-            return 0;
-        for (int k = 2; k < leads[i].length; k++)
-            if ((at[k] & 0xc0) != 0x80)
-                return 0;
-        return leads[i].length;
-    }
-    return 0;
-}
-
-/* C0, DEL, and the C1 controls (U+0080 … U+009F): some terminals obey those too. */
-static bool is_control(const unsigned char *at)
-{
-    return at[0] < 0x20 || at[0] == 0x7f || (at[0] == 0xc2 && at[1] < 0xa0);
-}
 
 static const char *component_fault(const char *at, size_t length)
 {
@@ -54,13 +23,12 @@ static const char *component_fault(const char *at, size_t length)
 
 static const char *text_fault(const char *name)
 {
-    for (const unsigned char *at = (const unsigned char *)name; *at;) {
-        int length = sequence(at);
-        if (length == 0)
+    for (size_t at = 0, left = strlen(name), bytes; left; at += bytes, left -= bytes) {
+        bytes = gs_text_character(name + at, left);
+        if (!bytes)
             return "is not UTF-8";
-        if (is_control(at))
+        if (gs_text_is_control(name + at))
             return "has a control byte";
-        at += length;
     }
     return NULL;
 }

@@ -449,12 +449,15 @@ static void fields_that_cannot_be(void **state)
     REFUSES(GS_PARTY_HELLO, 55, "\n");      /* a control byte in it */
     REFUSES(GS_PARTY_HELLO, 55, "\x7f");
     REFUSES(GS_PARTY_HELLO, 55, "\0");
+    REFUSES(GS_PARTY_HELLO, 54, "\xc2\x9b");    /* a control of one character, as UTF-8 */
+    REFUSES(GS_PARTY_HELLO, 55, "\x9b");        /* and as none */
     REFUSES(GS_PARTY_WELCOME, 0, "\0\0\0\0");   /* no ranks */
     REFUSES(GS_PARTY_WELCOME, 0, "\1\0\1\0");   /* 65537 */
     REFUSES(GS_PARTY_WELCOME, 0, "\3\0\0\0");   /* more than there are */
     REFUSES(GS_PARTY_WELCOME, 0, "\1\0\0\0");   /* fewer */
     REFUSES(GS_PARTY_REFUSED, 0, "\0\0\0\0");   /* no error */
     REFUSES(GS_PARTY_REFUSED, 0, "\0\x10\0\0"); /* 4096 */
+    REFUSES(GS_PARTY_REFUSED, 0, "\x0b\0\0\0"); /* EAGAIN */
     REFUSES(GS_PARTY_GATHER, 16, "\0\0\0\0");
     REFUSES(GS_PARTY_GATHER, 16, "\1\0\1\0");
     REFUSES(GS_PARTY_GATHER, 20, "\1\4\0\0"); /* 1025 bytes */
@@ -482,7 +485,9 @@ static void fields_that_cannot_be(void **state)
     REFUSES(GS_PARTY_REPORT, 11, "\1");
     REFUSES(GS_PARTY_REPORT, 12, "\x21\0\0\0"); /* 33 records */
     REFUSES(GS_PARTY_REPORT, 12, "\0\0\0\0");
-    REFUSES(GS_PARTY_REPORT, 32, "\0"); /* sequence 0 */
+    REFUSES(GS_PARTY_REPORT, 32, "\0");   /* sequence 0 */
+    REFUSES(GS_PARTY_REPORT, 32, "\x29"); /* not the last that was submitted */
+    REFUSES(GS_PARTY_REPORT, 16, "\xff\xff\xff\xff\xff\xff\xff\xff");
     REFUSES(GS_PARTY_FAILURE, 8, "\0");
     REFUSES(GS_PARTY_FAILURE, 12, "\x11\0\0\0"); /* 17 suspects */
     REFUSES(GS_PARTY_FAILURE, 12, "\0\0\0\0");   /* key 0 and nobody */

@@ -82,6 +82,21 @@ static void nobody(void **state)
            0, NULL);
 }
 
+static void no_account(void **state)
+{
+    (void)state;
+    begin(3, 42);
+    answers[1].report = (struct gs_report){.submitted = GS_REPORT_NO_ACCOUNT};
+    expect(3, -ETIMEDOUT, "a wait ran out; 1 of 3 ranks keep no trace, so that nobody can say who lags", 0,
+           NULL);
+    begin(3, 42);
+    answers[1].report = (struct gs_report){.submitted = GS_REPORT_NO_ACCOUNT};
+    forget_last(2); /* that is seen all the same */
+    gs_verdict(answers, 3, members, &failure);
+    assert_int_equal(failure.n_suspects, 1);
+    assert_int_equal(failure.suspects[0], 2);
+}
+
 static void one_lags(void **state)
 {
     (void)state;
@@ -337,6 +352,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nobody),
+        cmocka_unit_test(no_account),
         cmocka_unit_test(one_lags),
         cmocka_unit_test(several_lag),
         cmocka_unit_test(far_behind),

@@ -3,8 +3,8 @@
  * A foreign call that may never come back, on a thread of its own: whoever waits for it has a deadline and can walk
  * away. The thread is then left behind, with what it needs.
  */
-#ifndef GPUSYS_GPU_HELPER_H
-#define GPUSYS_GPU_HELPER_H
+#ifndef GPUSYS_BASE_HELPER_H
+#define GPUSYS_BASE_HELPER_H
 
 #include <stdint.h>
 

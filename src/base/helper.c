@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-#include "gpu/helper.h"
+#include "base/helper.h"
 
 #include <gpusys/deadline.h>
 
