@@ -25,8 +25,16 @@
  * After a failure a communicator is unhealthy for good: every call returns the code of the failure,
  * gpusys_comm_failure says more, and the only way on is to close it and open another (with the ranks that are
  * left, or by gpusys_comm_shrink). What was under way is aborted by a thread of its own; if NCCL does
- * not come back from that within `abort_timeout_ns`, the communicator is *stuck*: closing it leaves it behind,
- * and the process should end with _exit, because NCCL's own destructors may hang too.
+ * not come back from that within `abort_timeout_ns`, or says that it failed, the communicator is *stuck*: closing it leaves
+ * it behind (gpusys_comm_left_behind), what is in the stream may never end, freeing its memory may wait for ever, and the
+ * process should end with _exit, because NCCL's own destructors may hang too. So close a communicator first, look, and
+ * free streams and buffers then.
+ *
+ * What a deadline is worth. NCCL is called without blocking, and polled; opening, finalizing, destroying and aborting are
+ * calls of a thread of their own that can be left behind. Any other call of NCCL that does not come back by itself holds
+ * the thread that made it: after call_timeout_ns or init_timeout_ns, whichever is longer, all ranks abort, which wakes
+ * what waits inside NCCL, and the other ranks end in any case. Loading libraries, asking for versions and for the words of
+ * errors have no deadline.
  *
  * Codes, beside -EINVAL for arguments: -ETIMEDOUT, -ECONNRESET a rank died, -EHOSTDOWN a rank is silent, -EBADMSG ranks
  * submitted different things, -EIO NCCL or CUDA failed, -ECANCELED it was aborted by a call, -ENOSYS this NCCL
@@ -94,8 +102,15 @@ struct gpusys_comm_options {
 GPUSYS_API int gpusys_comm_open(struct gpusys_comm **ret_comm, const struct gpusys_comm_options *options,
                                 struct gpusys_error *error);
 
-/* Finalize and destroy; what is under way is waited for up to call_timeout_ns, then aborted. NULL is fine. */
+/*
+ * Finalize and destroy; what is under way is waited for up to call_timeout_ns, then aborted. While a group is open that it
+ * has operations in, it is closed at the group's end. NULL is fine.
+ */
 GPUSYS_API void gpusys_comm_close(struct gpusys_comm *comm);
+
+/* How many communicators of this process were left behind, closed or not: not 0, and the process should end with _exit. Any
+ * thread. */
+GPUSYS_API uint32_t gpusys_comm_left_behind(void);
 
 /* End it now, on all ranks: what is under way and what comes returns -ECANCELED. Does not wait. */
 GPUSYS_API void gpusys_comm_abort(struct gpusys_comm *comm);
@@ -127,8 +142,10 @@ GPUSYS_API struct ncclComm *gpusys_comm_nccl(const struct gpusys_comm *comm);
  *
  * Queued into `stream`, as NCCL's own; buffers are device memory (or what ncclMemAlloc gave) and NCCL's until
  * the stream has come past. `count` is in elements and, as in NCCL, of what one rank gives to a gather or
- * gets from a scatter. Arguments are checked first: -EINVAL says nothing was queued. No error text here: it
- * is the data path; gpusys_comm_check explains arguments.
+ * gets from a scatter. Arguments are checked first: -EINVAL, and nothing was queued. What only NCCL can see (an operator
+ * that nobody made, a buffer of another device) it refuses with -EINVAL as well, and then the communicator has failed,
+ * because other ranks may have queued theirs. No error text here: it is the data path; gpusys_comm_check explains
+ * arguments, gpusys_comm_failure a failure.
  */
 GPUSYS_API int gpusys_comm_all_reduce(struct gpusys_comm *comm, const void *send, void *receive, size_t count,
                                       int type, int op, struct CUstream_st *stream);
@@ -168,7 +185,8 @@ GPUSYS_API int gpusys_comm_check(const struct gpusys_comm *comm, const struct gp
 /*
  * Between these two, on one thread, operations (of several communicators too) are queued as one: sends and receives do
  * not wait for one another. Pairs nest. The end returns the first failure of what was in it: also of an operation that
- * was refused, although the others were submitted, because nothing takes them back. -EINVAL: none is open.
+ * was refused, although the others were submitted, because nothing takes them back. -EINVAL: none is open. While one is open, splitting, shrinking and windows are refused
+ * (-EINVAL), and a communicator that fails is aborted at the end.
  */
 GPUSYS_API int gpusys_comm_group_start(void);
 GPUSYS_API int gpusys_comm_group_end(void);

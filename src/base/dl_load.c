@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* What the candidates had against them; the first that was found but did not load sets the code. */
@@ -95,10 +96,31 @@ static int fail(const struct gpusys_dl_library *library, const char *override, c
     return failure->code;
 }
 
+/* A path to what is no file: to open a FIFO is to wait for who writes to it. */
+static bool is_no_file(const char *candidate)
+{
+    struct stat stat_of;
+    return strchr(candidate, '/') && stat(candidate, &stat_of) == 0 && !S_ISREG(stat_of.st_mode);
+}
+
+static void note_no_file(struct failure *failure, const char *candidate)
+{
+    gpusys_error_add_detail(&failure->rows, candidate, "not a regular file");
+    if (failure->code != -ENOENT)
+        return;
+    failure->code = -ELIBBAD;
+    snprintf(failure->cause, sizeof failure->cause, "%.180s is not a regular file", candidate);
+}
+
 /* The first candidate that opens. `failure` NULL: only what is loaded already. */
 static void *open_first(const char *const *candidates, int mode, struct failure *failure)
 {
     for (; *candidates; candidates++) {
+        if (is_no_file(*candidates)) {
+            if (failure)
+                note_no_file(failure, *candidates);
+            continue;
+        }
         void *handle = dlopen(*candidates, mode);
         if (handle)
             return handle;

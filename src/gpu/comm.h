@@ -76,7 +76,9 @@ struct gpusys_comm {
     int version; /* of NCCL */
 
     struct gs_watch *watch;  /* watch.c: its thread, and the failure */
-    _Atomic uint32_t inside; /* calls of NCCL with `handle` that are under way, or in the open group */
+    _Atomic uint64_t inside; /* see gs_comm_enter */
+    _Atomic bool held;       /* by a group that is open: the operations in it use the handle until its end */
+    bool close_at_end;       /* of that group */
     uint32_t device;
     bool attached;           /* to the party, by its key */
     int64_t init_timeout_ns; /* for children, as is the next */
@@ -85,22 +87,34 @@ struct gpusys_comm {
 
 /*
  * Every call of NCCL with the handle stands between these two, and calls in a group up to the end of the group: the
- * abort, which frees the handle, waits for them to leave (not for ever). Not 0: the failure; do not call, do not leave.
+ * abort, which frees the handle, waits for them to leave (for an open group as long as that takes, for a call that NCCL does
+ * not come back from not for ever). `inside` has how many are under way, and in front of that how many there were: so
+ * the watchdog sees one that stays. Not 0: the failure; do not call, do not leave.
  */
-static inline int gs_comm_enter(struct gpusys_comm *comm)
+enum { GS_INSIDE_BITS = 16 };
+#define GS_INSIDE_ENTRY ((UINT64_C(1) << GS_INSIDE_BITS) + 1)
+
+/* Calls that are under way. */
+static inline uint64_t gs_inside_now(uint64_t inside)
 {
-    uint32_t inside = atomic_load_explicit(&comm->inside, memory_order_relaxed); /* one thread at a time */
-    atomic_store(&comm->inside, inside + 1); /* before the code is read, or the abort would not see us */
-    int code = atomic_load(&comm->code);
-    if (code)
-        atomic_store_explicit(&comm->inside, inside, memory_order_release);
-    return code;
+    return inside & ((UINT64_C(1) << GS_INSIDE_BITS) - 1);
 }
 
 static inline void gs_comm_leave(struct gpusys_comm *comm)
 {
-    uint32_t inside = atomic_load_explicit(&comm->inside, memory_order_relaxed);
+    uint64_t inside = atomic_load_explicit(&comm->inside, memory_order_relaxed); /* one thread at a time */
     atomic_store_explicit(&comm->inside, inside - 1, memory_order_release);
+}
+
+static inline int gs_comm_enter(struct gpusys_comm *comm)
+{
+    uint64_t inside = atomic_load_explicit(&comm->inside, memory_order_relaxed);
+    atomic_store(&comm->inside,
+                 inside + GS_INSIDE_ENTRY); /* before the code is read, or the abort would not see us */
+    int code = atomic_load(&comm->code);
+    if (code)
+        gs_comm_leave(comm);
+    return code;
 }
 
 /*
@@ -115,6 +129,11 @@ static inline bool gs_comm_is_remote(int result)
     return result == GPUSYS_NCCL_SYSTEM_ERROR || result == GPUSYS_NCCL_REMOTE_ERROR ||
            result == GPUSYS_NCCL_TIMEOUT;
 }
+
+/* ---- comm_group.c ---- */
+
+/* A group is open on this thread: what is called now is queued, and cannot be waited for. */
+bool gs_group_is_open(void);
 
 /* ---- failure.c: the end of a communicator. The first failure wins. Any thread; not between enter and leave. ---- */
 

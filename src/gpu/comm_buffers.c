@@ -20,10 +20,11 @@ static int end(struct gpusys_comm *comm, int result, const char *call, struct gp
 {
     struct gpusys_error own;
     result = gs_comm_settle(comm, comm->handle, result, gpusys_deadline_after(comm->call_timeout_ns));
+    int code = result < 0 ? result : gpusys_nccl_error(result, call, comm->handle, error);
     gpusys_cuda_pop(comm->cuda);
     gs_comm_leave(comm);
     if (result >= 0)
-        return gpusys_nccl_error(result, call, comm->handle, error);
+        return code;
     if (result == -ETIMEDOUT && !atomic_load(&comm->code)) {
         gpusys_error_set(&own, -ETIMEDOUT, "%s was not through after %.3f s", call,
                          (double)comm->call_timeout_ns / 1e9);
@@ -35,6 +36,13 @@ static int end(struct gpusys_comm *comm, int result, const char *call, struct gp
 static int refuse(const struct gpusys_comm *comm, struct gpusys_error *error, const char *what)
 {
     return gpusys_error_set(error, -EINVAL, "communicator (rank %u): %s", comm->rank, what);
+}
+
+/* Every rank takes part in it, and waits for the others. */
+static int begin_together(struct gpusys_comm *comm, struct gpusys_error *error)
+{
+    return gs_group_is_open() ? refuse(comm, error, "a window while a group is open on this thread")
+                              : begin(comm, error);
 }
 
 int gpusys_comm_mem_alloc(struct gpusys_comm *comm, void **ret_address, size_t bytes,
@@ -117,7 +125,7 @@ int gpusys_comm_window_open(struct gpusys_comm *comm, void *buffer, size_t bytes
         return code;
     if (!comm->nccl->comm_window_register)
         return gpusys_nccl_missing("ncclCommWindowRegister", error);
-    code = begin(comm, error);
+    code = begin_together(comm, error);
     if (!code)
         code = end(comm, comm->nccl->comm_window_register(comm->handle, buffer, bytes, &window, flags),
                    "ncclCommWindowRegister", error);
@@ -131,7 +139,7 @@ int gpusys_comm_window_close(struct gpusys_comm *comm, struct ncclWindow_vidmem 
 {
     if (!comm->nccl->comm_window_deregister)
         return gpusys_nccl_missing("ncclCommWindowDeregister", error);
-    int code = begin(comm, error);
+    int code = begin_together(comm, error);
     if (!code)
         code = end(comm, comm->nccl->comm_window_deregister(comm->handle, window), "ncclCommWindowDeregister",
                    error);

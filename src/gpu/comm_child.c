@@ -195,6 +195,13 @@ static int split_outside(struct gpusys_comm *parent, int result, struct gpusys_e
                       : gpusys_comm_failure(parent, error);
 }
 
+static int in_a_group(const struct gpusys_comm *parent, const char *what, struct gpusys_error *error)
+{
+    gpusys_error_set(error, -EINVAL, "rank %u: %s while a group is open on this thread", parent->rank, what);
+    gpusys_error_set_hint(error, "do it before gpusys_comm_group_start or after gpusys_comm_group_end");
+    return -EINVAL;
+}
+
 int gpusys_comm_split(struct gpusys_comm *parent, int color, int key, struct gpusys_comm **ret_comm,
                       struct gpusys_error *error)
 {
@@ -207,6 +214,8 @@ int gpusys_comm_split(struct gpusys_comm *parent, int color, int key, struct gpu
                                 color);
     if (!parent->nccl->comm_split)
         return gpusys_nccl_missing("ncclCommSplit", error);
+    if (gs_group_is_open())
+        return in_a_group(parent, "split", error);
     if (atomic_load(&parent->code))
         return gpusys_comm_failure(parent, error);
     int code = split_plan(parent, color, key, deadline_ns, &child, error);
@@ -321,13 +330,15 @@ static int shrink_to(struct gpusys_comm *parent, const uint32_t *members, uint32
 }
 
 /* May it be shrunk as it is? */
-static int shrink_check(const struct gpusys_comm *parent, uint32_t n_exclude, int flags,
-                        struct gpusys_error *error)
+static int shrink_check(const struct gpusys_comm *parent, const uint32_t *exclude, uint32_t n_exclude,
+                        int flags, struct gpusys_error *error)
 {
-    if (!n_exclude)
+    if (!n_exclude || !exclude)
         return gpusys_error_set(error, -EINVAL, "rank %u: shrink without leaving anybody out", parent->rank);
     if (!parent->nccl->comm_shrink)
         return gpusys_nccl_missing("ncclCommShrink", error);
+    if (gs_group_is_open())
+        return in_a_group(parent, "shrink", error);
     if (flags & ~GPUSYS_NCCL_SHRINK_ABORT)
         return gpusys_error_set(error, -EINVAL, "rank %u: shrink: flags 0x%x are not known", parent->rank,
                                 (unsigned)(flags & ~GPUSYS_NCCL_SHRINK_ABORT));
@@ -344,7 +355,7 @@ static int shrink_check(const struct gpusys_comm *parent, uint32_t n_exclude, in
 int gpusys_comm_shrink(struct gpusys_comm *parent, const uint32_t *exclude, uint32_t n_exclude, int flags,
                        struct gpusys_comm **ret_comm, struct gpusys_error *error)
 {
-    int code = shrink_check(parent, n_exclude, flags, error);
+    int code = shrink_check(parent, exclude, n_exclude, flags, error);
     if (code)
         return code;
     uint32_t *members = calloc(parent->n_ranks, sizeof *members);

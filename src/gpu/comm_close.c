@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The end of a communicator: in good order where that can be, by an abort otherwise, and never for ever. */
+#include "base/helper.h"
 #include "base/log.h"
 #include "gpu/comm_open.h"
-#include "base/helper.h"
 #include <gpusys/deadline.h>
 
 #include <errno.h>
@@ -48,13 +48,19 @@ static int say_farewell(struct gpusys_comm *comm, int (*call)(struct ncclComm *h
     return code ? code : result;
 }
 
-/* A call that is under way uses what the abort frees. Most come back by themselves; one that hangs in NCCL is woken by
- * the abort alone, and takes its chance. */
+/*
+ * A call that is under way uses what the abort frees. Most come back by themselves; one that hangs in NCCL is woken by
+ * the abort alone, and takes its chance. A group that is open has operations in it that NCCL will look at when it ends,
+ * so that nothing but its end will do.
+ */
 static void wait_outside(struct gpusys_comm *comm, int64_t most_ns)
 {
-    const struct timespec pause = {.tv_nsec = 100000};
+    const struct timespec pause = {.tv_nsec = 100000}, long_pause = {.tv_nsec = 5000000};
+    while (atomic_load(&comm->held))
+        nanosleep(&long_pause, NULL);
     int64_t deadline_ns = gpusys_deadline_after(most_ns);
-    while (atomic_load_explicit(&comm->inside, memory_order_acquire) && gpusys_now_ns() < deadline_ns)
+    while (gs_inside_now(atomic_load_explicit(&comm->inside, memory_order_acquire)) &&
+           gpusys_now_ns() < deadline_ns)
         nanosleep(&pause, NULL);
 }
 
@@ -64,17 +70,20 @@ bool gs_comm_abort_handle(struct gpusys_comm *comm, struct ncclComm *handle)
     int64_t timeout_ns = comm->abort_timeout_ns;
     if (!handle)
         return true;
-    int64_t deadline_ns = gpusys_deadline_after(timeout_ns);
     wait_outside(comm, timeout_ns < 0 || timeout_ns / 2 > second_ns ? second_ns : timeout_ns / 2);
+    int64_t deadline_ns = gpusys_deadline_after(timeout_ns);
     int result = say_farewell(comm, comm->nccl->comm_abort, handle, deadline_ns);
     if (result < 0)
         gs_log(
             GPUSYS_LOG_ERROR,
             "rank %u: NCCL did not come back from the abort: it is left behind, end this process with _exit",
             comm->rank);
-    else if (result > 0)
-        gs_log(GPUSYS_LOG_WARN, "rank %u: ncclCommAbort: %s", comm->rank, gpusys_nccl_result_name(result));
-    return result >= 0;
+    if (result > 0) { /* nobody knows what of it is still there */
+        gs_watch_stuck(comm);
+        gs_log(GPUSYS_LOG_ERROR, "rank %u: ncclCommAbort: %s: it is left behind, end this process with _exit",
+               comm->rank, gpusys_nccl_result_name(result));
+    }
+    return result == 0;
 }
 
 /* ---- the trace ---- */
@@ -84,7 +93,8 @@ void gs_comm_dump(struct gpusys_comm *comm, const char *reason)
     struct gpusys_error error;
     if (!comm->trace || !comm->trace_path)
         return;
-    int fd = open(comm->trace_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    /* Non-blocking, for a path that is a FIFO which nobody reads. */
+    int fd = open(comm->trace_path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0600);
     int code = fd < 0 ? gpusys_error_set_errno(&error, -errno, "%s", comm->trace_path)
                       : gpusys_comm_trace(comm, fd, reason, &error);
     if (fd >= 0)
@@ -118,6 +128,7 @@ static void close_healthy(struct gpusys_comm *comm)
     int result = 0;
     if (nccl->comm_finalize) {
         result = say_farewell(comm, nccl->comm_finalize, comm->handle, deadline_ns);
+        comm->watch->ended = result < 0; /* the helper is in it: an abort would free what it uses */
         result = gs_comm_settle(comm, comm->handle, result, deadline_ns);
     }
     if (result) {
@@ -152,6 +163,10 @@ void gpusys_comm_close(struct gpusys_comm *comm)
 {
     if (!comm)
         return;
+    if (comm->next_grouped) {
+        comm->close_at_end = true;
+        return;
+    }
     gs_watch_stop(comm);
     if (!atomic_load(&comm->code))
         close_healthy(comm);

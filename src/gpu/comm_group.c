@@ -28,6 +28,11 @@ static _Thread_local struct {
     size_t n_marks, room;
 } group;
 
+bool gs_group_is_open(void)
+{
+    return group.depth > 0;
+}
+
 int gs_group_enter(struct gpusys_comm *comm, bool *ret_grouped)
 {
     *ret_grouped = group.depth > 0;
@@ -35,9 +40,12 @@ int gs_group_enter(struct gpusys_comm *comm, bool *ret_grouped)
         return gs_comm_enter(comm);
     if (comm->next_grouped)
         return atomic_load(&comm->code);
+    atomic_store(&comm->held, true); /* first, or the abort could take the entry for a short one */
     int code = gs_comm_enter(comm);
-    if (code)
+    if (code) {
+        atomic_store(&comm->held, false);
         return code;
+    }
     if (group.last)
         group.last->next_grouped = comm;
     else
@@ -95,14 +103,13 @@ void gs_group_watch(struct gpusys_comm *comm, struct CUstream_st *stream, uint64
 int gs_comm_leave_failed(struct gpusys_comm *comm, int result, const char *name)
 {
     struct gpusys_error error;
-    int code = result;
-    if (result > 0) /* the text may come from the handle */
+    int code = result, failure = atomic_load(&comm->code);
+    if (!failure && result > 0) /* the text may come from the handle, which goes with a failure */
         code = gpusys_nccl_error(result, name, comm->handle, &error);
-    else
+    else if (!failure)
         gpusys_error_set(&error, code, "%s did not come back within %.3f s", name,
                          (double)comm->call_timeout_ns / 1e9);
     gs_comm_leave(comm);
-    int failure = atomic_load(&comm->code);
     return failure ? failure : gs_comm_fail(comm, code, &error, result < 0 || gs_comm_is_remote(result));
 }
 
@@ -145,6 +152,16 @@ static int end_one(struct gpusys_comm *comm, int result)
     return 0;
 }
 
+/* From here on they wait for NCCL, not for the caller. */
+static void let_go(void)
+{
+    for (struct gpusys_comm *comm = group.first, *before = NULL; comm && comm != before;
+         comm = comm->next_grouped) {
+        atomic_store(&comm->held, false);
+        before = comm;
+    }
+}
+
 static int end_all(int result)
 {
     struct gpusys_comm *comm = group.first;
@@ -153,6 +170,8 @@ static int end_all(int result)
         comm->next_grouped = NULL;
         int code = end_one(comm, result);
         gs_group_note(code);
+        if (comm->close_at_end)
+            gpusys_comm_close(comm);
         comm = next;
     }
     gs_group_note(
@@ -168,6 +187,8 @@ int gpusys_comm_group_end(void)
     int code = gpusys_nccl_table(&nccl, NULL); /* it was there at the start */
     if (code)
         return code;
+    if (group.depth == 1)
+        let_go();
     int result = nccl->group_end();
     if (group.depth > 1) {
         group.depth--;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* NCCL's own part of a communicator is brought up, until a deadline. */
-#include "gpu/comm_open.h"
 #include "base/helper.h"
+#include "gpu/comm_open.h"
 #include <gpusys/deadline.h>
 
 #include <errno.h>

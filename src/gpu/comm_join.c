@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The ranks of a communicator meet, are looked over, and agree on NCCL's unique id. */
-#include "gpu/comm_open.h"
 #include "base/helper.h"
+#include "gpu/comm_open.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -75,13 +75,15 @@ static int make_trace(struct gpusys_comm *comm, const struct gpusys_comm_options
     char path[PATH_MAX];
     if (options->flags & GPUSYS_COMM_NO_TRACE)
         return 0;
-    if (gs_trace_new(&comm->trace, options->trace_entries))
-        return out_of_memory(comm, error);
+    int code = gs_trace_new(&comm->trace, options->trace_entries);
+    if (code)
+        return gpusys_error_set_errno(error, code, "communicator: a trace of %u entries",
+                                      options->trace_entries);
     const char *pattern =
         options->trace_path ? options->trace_path : gpusys_env_first_nonempty(&key, 1, NULL);
     if (!pattern)
         return 0;
-    int code = gs_trace_path(pattern, comm->rank, comm->host, path, sizeof path);
+    code = gs_trace_path(pattern, comm->rank, comm->host, path, sizeof path);
     if (code)
         return gpusys_error_set_errno(error, code, "communicator: trace path %.128s", pattern);
     comm->trace_path = strdup(path);

@@ -82,6 +82,16 @@ static void alarm_party(struct gpusys_comm *comm, const struct gpusys_error *err
     gs_party_alarm(comm->party, comm->key, error->code, text, judge);
 }
 
+/* What the ranks were judged by says nothing of what this one saw. */
+static void note_own(struct gpusys_comm *comm, const struct gpusys_error *own)
+{
+    pthread_mutex_lock(&comm->watch->lock);
+    if (!strstr(comm->watch->failure.message, own->message) &&
+        !strstr(comm->watch->failure.detail, own->message))
+        gpusys_error_add_detail(&comm->watch->failure, "seen here", "%s", own->message);
+    pthread_mutex_unlock(&comm->watch->lock);
+}
+
 int gs_comm_fail(struct gpusys_comm *comm, int code, const struct gpusys_error *error, bool judge)
 {
     struct gpusys_error own;
@@ -97,8 +107,10 @@ int gs_comm_fail(struct gpusys_comm *comm, int code, const struct gpusys_error *
     if (ask) {
         alarm_party(comm, &own, true);
         int verdict = gs_comm_await_failure(comm, gpusys_deadline_after(judgement_ns));
-        if (verdict)
+        if (verdict) {
+            note_own(comm, &own);
             return verdict;
+        }
     }
     /* A failure that nobody judged, and that is not a call of the user's, is this rank's own. */
     bool suspect = !judge && code != -ECANCELED;
@@ -143,8 +155,15 @@ static void report(void *context, struct gs_report *ret_report)
 {
     struct gpusys_comm *comm = context;
     memset(ret_report, 0, sizeof *ret_report);
+    ret_report->submitted = GS_REPORT_NO_ACCOUNT;
     if (comm->trace)
         gs_trace_report(comm->trace, ret_report);
+    /* The last one is recorded when NCCL is called, and submitted when that comes back. */
+    bool calls = gs_inside_now(atomic_load(&comm->inside)) && !atomic_load(&comm->held);
+    if (calls && ret_report->n_records) {
+        ret_report->n_records--;
+        ret_report->submitted--;
+    }
 }
 
 const struct gs_party_handlers gs_comm_handlers = {.report = report, .failed = failed};

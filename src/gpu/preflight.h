@@ -11,6 +11,7 @@
 #include <gpusys/finding.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 struct gs_look {
     const char *name, *title;
@@ -114,5 +115,7 @@ void gs_nccl_settings(bool (*visit)(void *context, const char *name, const char 
                       void *context);
 /* Configuration file number `at` that NCCL would read, whether it is there or not. False behind the last. */
 bool gs_nccl_conf_file(unsigned at, char path[GS_PATH_BYTES]);
+/* NULL: there is none, or it is no regular file (to open a FIFO is to wait), or one that would fill the memory. */
+FILE *gs_nccl_conf_open(const char *path);
 
 #endif

@@ -5,6 +5,7 @@
 #include <gpusys/nccl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct settings {
     struct gs_names known, unknown;
@@ -44,9 +45,11 @@ static struct gs_names files_there(void)
     char path[GS_PATH_BYTES];
     FILE *file;
     for (unsigned at = 0; gs_nccl_conf_file(at, path); at++)
-        if ((file = fopen(path, "re"))) {
+        if ((file = gs_nccl_conf_open(path))) {
             gs_name_add(&files, " ", "%s", path);
             fclose(file);
+        } else if (access(path, F_OK) == 0) {
+            gs_name_add(&files, " ", "%s (not a small file that can be read)", path);
         }
     return files;
 }

@@ -56,7 +56,7 @@ static int find_section(struct text *text, const char *wanted)
 static int map_file(struct text *text, const char *path)
 {
     struct stat status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), code = fd < 0 ? -errno : 0;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), code = fd < 0 ? -errno : 0;
     if (!code && fstat(fd, &status))
         code = -errno;
     if (!code && (!S_ISREG(status.st_mode) || status.st_size == 0))

@@ -111,6 +111,31 @@ static void look_at_nccl(struct gpusys_comm *comm)
         gs_comm_fail(comm, code, &error, remote);
 }
 
+/* A call of NCCL that stays. */
+struct stay {
+    uint64_t inside;
+    int64_t since_ns;
+};
+
+/* Calls that are polled end by themselves, at these deadlines at the latest. One that does not can be woken by the abort alone. */
+static void look_at_calls(struct gpusys_comm *comm, struct stay *stay)
+{
+    struct gpusys_error error;
+    int64_t now_ns = gpusys_now_ns();
+    uint64_t inside = atomic_load(&comm->inside);
+    int64_t most_ns =
+        comm->call_timeout_ns > comm->init_timeout_ns ? comm->call_timeout_ns : comm->init_timeout_ns;
+    if (inside != stay->inside || !gs_inside_now(inside) || atomic_load(&comm->held)) {
+        *stay = (struct stay){inside, now_ns};
+        return;
+    }
+    if (comm->call_timeout_ns < 0 || comm->init_timeout_ns < 0 || now_ns - stay->since_ns <= most_ns)
+        return;
+    gpusys_error_set(&error, -ETIMEDOUT, "a call of NCCL did not come back within %.3f s",
+                     (double)most_ns / 1e9);
+    gs_comm_fail(comm, -ETIMEDOUT, &error, true);
+}
+
 /* false: enough looked. */
 static bool next_look(struct gpusys_comm *comm, int64_t pause_ns)
 {
@@ -134,7 +159,9 @@ static void *watchdog(void *context)
         pause_ns = comm->op_timeout_ns / 4;
     if (pause_ns < look_never_below_ns)
         pause_ns = look_never_below_ns;
+    struct stay stay = {0};
     while (next_look(comm, pause_ns)) {
+        look_at_calls(comm, &stay);
         look_at_nccl(comm);
         if (comm->op_timeout_ns > 0)
             look_at_ops(comm);
@@ -182,11 +209,21 @@ void gs_watch_end(struct gpusys_comm *comm)
     gs_comm_abort_handle(comm, comm->handle);
 }
 
+static _Atomic uint32_t left_behind;
+
+uint32_t gpusys_comm_left_behind(void)
+{
+    return atomic_load(&left_behind);
+}
+
 void gs_watch_stuck(struct gpusys_comm *comm)
 {
     pthread_mutex_lock(&comm->watch->lock);
+    bool first = comm->watch->state != GPUSYS_COMM_STUCK;
     comm->watch->state = GPUSYS_COMM_STUCK;
     pthread_mutex_unlock(&comm->watch->lock);
+    if (first)
+        atomic_fetch_add(&left_behind, 1);
 }
 
 /* Events of work that NCCL is stuck with cannot be closed without waiting for it. */

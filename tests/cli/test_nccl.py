@@ -141,6 +141,27 @@ class StandIns(Nccl):
         self.assertEqual(check["evidence"], "NCCL does not know NCCL_SOKET_IFNAME=lo")
         self.assertTrue(check["fix"].startswith("did you mean NCCL_SOCKET_IFNAME?"))
 
+    def test_configuration_that_is_no_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fifo = os.path.join(folder, "conf")
+            os.mkfifo(fifo)
+            for path in (fifo, "/dev/zero"):
+                row = self.checks(NCCL_CONF_FILE=path)["environment"]
+                self.assertIn(path + " (not a small file that can be read)", row["evidence"])
+            # In doctor this look is a row too, and nothing there may wait either.
+            self.run_gpusys("doctor", env=self.env(NCCL_CONF_FILE=fifo), timeout=30)
+
+    def test_library_that_is_a_fifo(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fifo = os.path.join(folder, "libnccl.so.2")
+            os.mkfifo(fifo)
+            start = time.monotonic()
+            _, err = self.expect(FAILED, "nccl", env=self.env(nccl=fifo))
+            self.assertIn("is not a regular file", err)
+            _, err = self.expect(FAILED, "nccl", env=self.env(cuda=fifo))
+            self.assertIn("is not a regular file", err)
+            self.assertLess(time.monotonic() - start, 9)  # a look that hangs is ended after ten seconds
+
     def test_only_its_own_settings_are_shown(self):
         out, _ = self.expect(DONE, "nccl", env=self.env(NCCL_DEBUG="WARN", SECRET_TOKEN="quite-secret"))
         self.assertIn("NCCL_DEBUG=WARN", out)

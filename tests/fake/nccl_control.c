@@ -25,6 +25,7 @@ struct rules {
 
 static struct rules fail = {.variable = "FAKE_NCCL_FAIL"};
 static struct rules hang = {.variable = "FAKE_NCCL_HANG"};
+static struct rules spin = {.variable = "FAKE_NCCL_SPIN"};
 static struct rules stall = {.variable = "FAKE_NCCL_STALL"};
 static struct rules stall_init = {.variable = "FAKE_NCCL_STALL_INIT"};
 static struct rules async_error = {.variable = "FAKE_NCCL_ASYNC_ERROR"};
@@ -34,6 +35,7 @@ int fake_version, fake_zero, fake_no_cuda;
 static bool any_rules;
 static _Atomic int process_rank;
 static _Atomic int64_t calls[N_FUNCTIONS];
+static _Atomic int aborts;
 
 #define NAME(name, since) #name,
 static const char *const names[] = {FAKE_NCCL_FUNCTIONS(NAME)};
@@ -169,6 +171,7 @@ void fake_nccl_reset(void)
     bool pairs = stalls && strncmp(stalls, "rank=", 5) == 0;
     read_rules(&fail, read_rule, ",");
     read_rules(&hang, read_rule, ",");
+    read_rules(&spin, read_rule, ",");
     read_rules(&stall, pairs ? read_pairs : read_rule, pairs ? ";" : ",");
     read_rules(&stall_init, read_rank, ",");
     read_rules(&async_error, read_rule, ",");
@@ -224,6 +227,14 @@ int fake_enter_rank(enum function function, int rank)
     if (find(&hang, function, rank))
         for (;;)
             pause();
+    if (function == AT_ncclCommAbort)
+        atomic_fetch_add(&aborts, 1);
+    if (find(&spin, function, rank)) {
+        int before = atomic_load(&aborts);
+        while (atomic_load(&aborts) == before)
+            usleep(1000);
+        return fake_say(SYSTEM_ERROR, "%s was aborted", names[function]);
+    }
     const struct rule *rule = find(&fail, function, rank);
     if (!rule)
         return NOTHING;

@@ -13,6 +13,7 @@
  *                          (1 by ncclCommInitRankConfig or …Scalable, which is what they return when CUDA fails, since 2.23.4
  *                          leaves the thread one deeper in groups, as the real ones do)
  *   FAKE_NCCL_HANG         [R:]NAME[@N[+]]        the call never returns
+ *   FAKE_NCCL_SPIN         [R:]NAME[@N[+]]        the call returns when this process calls ncclCommAbort, with 2
  *   FAKE_NCCL_STALL        [R:]NAME[@N[+]]        the call returns 0, its operation never starts (until an abort); also as
  *                          rank=R,op=NAME[@N[+]], several of them separated by semicolons
  *   FAKE_NCCL_STALL_INIT   R or "*", [@N[+]]      an init, split, shrink or grow by rank R never comes to meet the others

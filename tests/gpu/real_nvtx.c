@@ -53,9 +53,9 @@ int main(void)
                 &error, "an operator"))
             ranges(comm, buffer, op, stream);
         remark("a tool listens: %s", gpusys_nvtx_enabled() ? "yes" : "no");
+        gpusys_comm_close(comm);
         gpusys_cuda_free(cuda, buffer);
         gpusys_cuda_stream_close(cuda, stream);
-        gpusys_comm_close(comm);
     }
     gpusys_cuda_close(cuda);
     return check_end();

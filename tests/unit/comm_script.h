@@ -202,7 +202,7 @@ static char last_failure[512];
 
 int __wrap_gs_comm_fail(struct gpusys_comm *comm, int code, const struct gpusys_error *error, bool judge)
 {
-    assert_int_equal(comm->inside, 0); /* not between enter and leave */
+    assert_int_equal(gs_inside_now(comm->inside), 0); /* not between enter and leave */
     note("fail %x %d%s\n", number(comm->handle), code, judge ? " judge" : "");
     snprintf(last_failure, sizeof last_failure, "%s", error->message);
     assert_int_equal(error->code, code);
@@ -262,7 +262,7 @@ static int end(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        if (comms[i].inside || comms[i].next_grouped)
+        if (gs_inside_now(comms[i].inside) || comms[i].next_grouped)
             return -1;
         gs_trace_free(comms[i].trace);
         comms[i].trace = NULL;

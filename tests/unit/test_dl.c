@@ -245,6 +245,21 @@ static void not_found_lists_every_name(void **state)
     assert_null(dlerror()); /* nothing of ours is left behind */
 }
 
+/* To open a FIFO is to wait for somebody who writes to it; a folder cannot be loaded either. */
+static void what_is_no_file(void **state)
+{
+    struct gpusys_error error;
+    char path[sizeof folder + 16];
+    (void)state;
+    snprintf(path, sizeof path, "%s/fifo.so", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(try_open(path, &error), -ELIBBAD);
+    assert_non_null(strstr(error.cause, "fifo.so is not a regular file"));
+    assert_non_null(strstr(error.detail, "not a regular file"));
+    unlink(path);
+    assert_int_equal(try_open(folder, &error), -ELIBBAD);
+}
+
 static void damaged_and_foreign_files_are_not_absent(void **state)
 {
     (void)state;
@@ -424,6 +439,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(missing_optional_is_null_and_can_be_told),
         cmocka_unit_test(missing_required_fails_and_leaves_the_table),
         cmocka_unit_test(not_found_lists_every_name),
+        cmocka_unit_test(what_is_no_file),
         cmocka_unit_test(damaged_and_foreign_files_are_not_absent),
         cmocka_unit_test(a_missing_dependency_is_named),
         cmocka_unit_test(a_later_candidate_makes_up_for_a_broken_one),
