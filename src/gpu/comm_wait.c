@@ -1,48 +1,21 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Waiting for a communicator, asking how it is, ending it. */
 #include "base/options.h"
+#include "base/pause.h"
 #include "gpu/watch.h"
 #include <gpusys/deadline.h>
 
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
-#include <time.h>
-
-/* Pauses of a poll: most of what is polled is over in microseconds, the rest can bear to be noticed a little late. */
-struct pauses {
-    int64_t spin_until_ns, next_ns;
-};
-
-static struct pauses pauses_start(void)
-{
-    return (struct pauses){.spin_until_ns = gpusys_now_ns() + 20000, .next_ns = 10000};
-}
-
-/* false: the deadline has passed. */
-static bool pause_once(struct pauses *pauses, int64_t deadline_ns)
-{
-    int64_t now_ns = gpusys_now_ns(), left_ns = deadline_ns - now_ns;
-    if (left_ns <= 0)
-        return false;
-    if (now_ns < pauses->spin_until_ns) {
-        sched_yield();
-        return true;
-    }
-    const struct timespec pause = {.tv_nsec = pauses->next_ns < left_ns ? pauses->next_ns : left_ns};
-    nanosleep(&pause, NULL);
-    pauses->next_ns = pauses->next_ns < 500000 ? pauses->next_ns * 2 : 1000000;
-    return true;
-}
 
 int gs_comm_settle(struct gpusys_comm *comm, struct ncclComm *handle, int result, int64_t deadline_ns)
 {
-    struct pauses pauses = pauses_start();
+    struct gs_pause pause = gs_pause_start();
     while (result == GPUSYS_NCCL_IN_PROGRESS) {
         int code = atomic_load_explicit(&comm->code, memory_order_acquire);
         if (code)
             return code;
-        if (!pause_once(&pauses, deadline_ns))
+        if (!gs_pause_once(&pause, deadline_ns))
             return -ETIMEDOUT;
         int called = comm->nccl->comm_get_async_error(handle, &result);
         if (called)
@@ -102,7 +75,7 @@ int gpusys_comm_wait(struct gpusys_comm *comm, struct CUstream_st *stream, int64
 {
     int64_t deadline_ns = gpusys_deadline_after(timeout_ns);
     uint64_t last = comm->trace ? gs_trace_last(comm->trace) : 0;
-    struct pauses pauses = pauses_start();
+    struct gs_pause pause = gs_pause_start();
     struct gpusys_error why;
     for (;;) {
         int code = gpusys_cuda_stream_query(comm->cuda, stream, &why);
@@ -116,7 +89,7 @@ int gpusys_comm_wait(struct gpusys_comm *comm, struct CUstream_st *stream, int64
         if (timeout_ns == 0)
             return gpusys_error_set(error, -EAGAIN, "rank %u: what is in the stream is not through",
                                     comm->rank);
-        if (!pause_once(&pauses, deadline_ns))
+        if (!gs_pause_once(&pause, deadline_ns))
             return wait_expired(comm, timeout_ns, error);
     }
 }

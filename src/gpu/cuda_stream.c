@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Streams and events, and waiting for them until a time. */
+#include "base/pause.h"
 #include "gpu/cuda.h"
 
 #include <errno.h>
 #include <gpusys/deadline.h>
-#include <sched.h>
 #include <stdbool.h>
-#include <time.h>
 
 int gpusys_cuda_stream_open(struct gpusys_cuda *cuda, struct CUstream_st **ret_stream,
                             struct gpusys_error *error)
@@ -87,26 +86,14 @@ static unsigned wait_forever(const struct work *work)
     return work->is_event ? driver->event_wait(work->event) : driver->stream_wait(work->stream);
 }
 
-/* Short work is over soon, and the rest can bear to be noticed a millisecond late. */
 static unsigned wait_until(const struct work *work, int64_t deadline_ns)
 {
-    const int64_t spin_ns = 20000, longest_ns = 1000000;
-    int64_t sleep_ns = 10000, spin_end_ns = gpusys_now_ns() + spin_ns;
-    for (;;) {
-        unsigned result = query(work);
-        if (result != GS_CUDA_NOT_READY)
-            return result;
-        int64_t now_ns = gpusys_now_ns(), left_ns = deadline_ns - now_ns;
-        if (left_ns <= 0)
-            return GS_CUDA_NOT_READY;
-        if (now_ns < spin_end_ns) {
-            sched_yield();
-            continue;
-        }
-        const struct timespec pause = {.tv_nsec = sleep_ns < left_ns ? sleep_ns : left_ns};
-        nanosleep(&pause, NULL);
-        sleep_ns = sleep_ns * 2 < longest_ns ? sleep_ns * 2 : longest_ns;
-    }
+    struct gs_pause pause = gs_pause_start();
+    unsigned result;
+    while ((result = query(work)) == GS_CUDA_NOT_READY)
+        if (!gs_pause_once(&pause, deadline_ns))
+            break;
+    return result;
 }
 
 static int wait_for(const struct work *work, int64_t timeout_ns, struct gpusys_error *error)
